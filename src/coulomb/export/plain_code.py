@@ -8,6 +8,7 @@ from typing import Any
 from coulomb.kinds.image import decode, pixels
 from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models import ImageNetwork, backbones, lite0
+from coulomb.models.adapter import UnitLinear
 from coulomb.models.backbones import ConvNet, ResNet, ViT
 from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
@@ -99,6 +100,8 @@ def plain_code(encoder: ImageNetwork, canvas: Canvas | None) -> str | None:
     annotations and initialization. Features equal the result of `ImageEncoder.encode` up to rounding.
     """
     shown = _network(encoder)
+    if isinstance(encoder.adapter, UnitLinear):  # of a run on several columns
+        return None
     if shown is None or encoder.channels not in (1, 3) or (canvas is None and encoder.preprocessing is None):
         return None
     definitions, network = shown

@@ -143,10 +143,14 @@ def _choose(
     left = unit_features(x, test[pairs.first_rows]) - sides[0].mean
     right = unit_features(y, test[pairs.second_rows]) - sides[1].mean
     scores: dict[str, dict[str, float]] = {}
+    along = left @ sides[0].axes, right @ sides[1].axes  # once for all strengths
     for way in WAYS:
         for strength in STRENGTHS:
-            maps = _solve(sides, cross, way, strength)
-            a, b = (rows if weight is None else rows @ weight for rows, weight in zip((left, right), maps, strict=True))
+            factors = _factors(sides, cross, way, strength)
+            a, b = (
+                rows if factor is None else inside @ factor
+                for rows, inside, factor in zip((left, right), along, factors, strict=True)
+            )
             ranks = match_ranks(a, b, pairs.correct), match_ranks(b, a, pairs.correct[::-1])
             scores.setdefault(way, {})[f"{strength:g}"] = float(np.mean([(1 / each).mean() for each in ranks]))
     candidates = [(way, strength) for way in WAYS for strength in STRENGTHS]
@@ -187,19 +191,30 @@ def _solve(
     sides: tuple[_Side, _Side], cross: np.ndarray, way: str, strength: float
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Returns the maps of both sides; see `fit_linear_map`."""
+    factors = _factors(sides, cross, way, strength)
+    first, second = (
+        None if factor is None else side.axes @ factor for side, factor in zip(sides, factors, strict=True)
+    )
+    return first, second
+
+
+def _factors(
+    sides: tuple[_Side, _Side], cross: np.ndarray, way: str, strength: float
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Returns the maps of both sides from the coordinates along their principal axes, [r, D]; None for the identity."""
     first, second = sides
     if way == WAYS[0]:
-        return _inverse(first, strength, 1) @ cross, None
+        return _inverse(first, strength, 1)[:, None] * (first.axes.T @ cross), None
     if way == WAYS[1]:
-        return None, _inverse(second, strength, 1) @ cross.T
-    left, right = _inverse(first, strength, 0.5), _inverse(second, strength, 0.5)
-    u, s, vt = np.linalg.svd(left @ cross @ right, full_matrices=False)
-    return left @ u * s, right @ vt.T * s
+        return None, _inverse(second, strength, 1)[:, None] * (second.axes.T @ cross.T)
+    left, right = _inverse(first, strength, 0.5)[:, None], _inverse(second, strength, 0.5)[:, None]
+    u, s, vt = np.linalg.svd(left * (first.axes.T @ cross @ second.axes) * right.T, full_matrices=False)
+    return left * u * s, right * vt.T * s
 
 
 def _inverse(side: _Side, strength: float, power: float) -> np.ndarray:
-    """Returns (XᵀX + λI)^−power within the span of the features, [F, F]; 0 for constant features."""
+    """Returns (σ² + λ)^−power along the axes [r]; 0 for constant features."""
     scale = side.squares.sum() / len(side.mean)
     if scale <= 0:
-        return np.zeros((len(side.mean), len(side.mean)))
-    return np.asarray((side.axes * (side.squares + strength * scale) ** -power) @ side.axes.T)
+        return np.zeros(len(side.squares))
+    return np.asarray((side.squares + strength * scale) ** -power)

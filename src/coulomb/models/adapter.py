@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.randomness import generator
+from coulomb.ground.randomness import generator, seeded_initialization
 from coulomb.ground.reading import Shape, text, whole
 from coulomb.models.heads import projection_head
 
-KINDS = ("whitening", "linear")
+KINDS = ("whitening", "linear", "unit")
 ENTRIES = {"kind": text, "in": whole, "out": whole}
 DESCRIPTION = Shape(
     "an object with kind, in and out",
@@ -33,6 +34,8 @@ def build_adapter(description: Mapping[str, Any], seed: int = 0) -> nn.Linear:
     linear      A x with A [out, in], which is learned. With in = out it begins as the identity,
                 so that the features of the first step are exactly the backbone's; else with
                 orthonormal rows or columns, drawn from ``seed``
+    unit        A x/‖x‖ + b, which are learned; A begins as that of linear, b as 0. For towers in
+                one space: features of unit length can be centered, so that a closed form fits
     ==========  ==============================================================================
 
     A linear adapter works in the coordinates of the backbone, not in whitened ones: there, directions without meaning weigh
@@ -43,11 +46,16 @@ def build_adapter(description: Mapping[str, Any], seed: int = 0) -> nn.Linear:
     """
     kind, in_dim, out_dim = (description[name] for name in ENTRIES)
     if kind not in KINDS:
-        raise InputError(f"adapter kind={kind!r}: must be whitening or linear")
+        raise InputError(f"adapter kind={kind!r}: must be one of {', '.join(KINDS)}")
     adapter = projection_head(in_dim, out_dim=out_dim, layers=1)[0]  # checks the sizes
     assert isinstance(adapter, nn.Linear)
-    if kind == "linear":
-        adapter.register_parameter("bias", None)
+    if kind != "whitening":
+        if kind == "linear":
+            adapter.register_parameter("bias", None)
+        else:
+            with seeded_initialization(seed, "adapter"):  # which leaves the global random state as it was
+                adapter = UnitLinear(in_dim, out_dim)
+            nn.init.zeros_(adapter.bias)
         with torch.no_grad():  # nn.init.eye_ makes a tensor on the default device, which may be meta
             if in_dim == out_dim:
                 adapter.weight.zero_().fill_diagonal_(1)
@@ -57,6 +65,14 @@ def build_adapter(description: Mapping[str, Any], seed: int = 0) -> nn.Linear:
     nn.init.zeros_(adapter.weight)
     nn.init.zeros_(adapter.bias)
     return adapter.requires_grad_(False)
+
+
+class UnitLinear(nn.Linear):
+    """A x/‖x‖ + b; a row of zeros becomes b."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Returns the adapted features [B, out]."""
+        return functional.linear(functional.normalize(input, dim=1), self.weight, self.bias)
 
 
 @torch.no_grad()
