@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn.functional import linear, normalize
 
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.index import Index
+from coulomb.metrics.linear_map import fit_linear_map
+from coulomb.models import load_encoder
 from coulomb.models.pair_encoder import PairEncoder, kind_of
 from coulomb.training.checkpoints import read_checkpoint
 from coulomb.training.plan.columns import by_column
@@ -164,9 +167,33 @@ def test_frozen_towers_are_computed_once_and_give_the_features_of_the_run(tmp_pa
     )
     assert not list(run.path.glob("*.f32"))  # the cache is deleted
     start = coulomb.load("static")
-    adapter = run["caption"].encoder.adapter.weight
+    adapter = run["caption"].encoder.adapter
     texts = ["a red square", "a large blue one"]
-    torch.testing.assert_close(run.encode(texts), start.encode(texts) @ adapter.T, rtol=1e-4, atol=1e-5)
+    expected = linear(normalize(start.encode(texts), dim=1), adapter.weight, adapter.bias)
+    torch.testing.assert_close(run.encode(texts), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_towers_begin_from_the_best_linear_map_between_them(tmp_path):
+    data = squares(2)
+    options = OPTIONS | {"encoder": "image=lite0,caption=static", "image_size": 32, "cached_views": 1, "epochs": 0}
+    options |= {"tune": "image=none,caption=none", "embedding_dim": 512, "knn_every": 0}
+    run = coulomb.train(data, out=str(tmp_path / "run"), evaluate=False, **options)
+    train = [int(row) for row in json.loads((run.path / "split.json").read_text())["train"]]
+    captions = [data["caption"][row] for row in train]
+    paths = []
+    for row in train:
+        paths.append(tmp_path / f"{row}.png")
+        paths[-1].write_bytes(data["image"][row])
+    pictures, words = run.encode(paths), run.encode(captions)
+    untouched = coulomb.ImageEncoder(load_encoder(run.path / "checkpoints" / "initial" / "image"), "lite0")
+    features = untouched.with_canvas(run["image"].canvas).encode(paths)
+    ids = np.array([[data["image"].index(data["image"][row]), captions.index(data["caption"][row])] for row in train])
+    found = fit_linear_map(features.numpy(), coulomb.load("static").encode(captions).numpy(), ids)
+    first, second = (
+        torch.from_numpy(each).float() for each in found.embed(features, coulomb.load("static").encode(captions))
+    )
+    expected = normalize(first, dim=1) @ normalize(second, dim=1).T
+    torch.testing.assert_close(normalize(pictures, dim=1) @ normalize(words, dim=1).T, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_pairs_of_texts_share_a_tower(tmp_path):

@@ -23,6 +23,7 @@ from coulomb.models.vector_network import build_vector_encoder
 from coulomb.tables import Samples
 from coulomb.training.cells import column_cells, picture_canvas
 from coulomb.training.checkpoints import is_finished
+from coulomb.training.closed_form import fitted_adapters, set_adapter
 from coulomb.training.feature_cache import FeatureCache
 from coulomb.training.loop import Loop
 from coulomb.training.order import ColumnViews
@@ -73,17 +74,22 @@ def fit_columns(
     config = plan.config
     loop = Loop(plan, folder, corrupt, signals, checkpoint=checkpoint, progress=progress)
     encoders = starting_encoders(plan, folder, save=loop.first)
-    cells, kinds, views, caches = {}, {}, {}, []
+    cells, kinds, views = {}, {}, {}
+    caches: dict[str, FeatureCache] = {}
     finished = is_finished(checkpoint, plan.updates)
     for column in plan.columns:
         tower, encoder = plan.tower_of(column.name), encoders[plan.tower_of(column.name).name]
         cells[column.name], kinds[column.name] = column_cells(plan, plan.table, column.name, encoder)
         if tower.cached and not finished:
             cache = _cached(plan, loop, tower, encoder, column.name, cells, kinds, progress=progress)
-            cells[column.name] = cache.cells(_first_rows(plan, column.name))
+            cells[column.name] = cache.cells(plan.first_rows(column.name))
             kinds[column.name] = Vector(StoredViews(), UNREADABLE)
-            caches.append(cache)
+            caches[column.name] = cache
         views[column.name] = ColumnViews(kinds[column.name].views, config.n_views)
+    if plan.closed_form:
+        fitted = fitted_adapters(plan, caches, folder.initial.with_name("linear_map.npz"), save=loop.first)
+        for name, affine in fitted.items():
+            set_adapter(encoders[name], affine)
     for tower in plan.towers:
         encoder = encoders[tower.name]
         encoder.column, encoder.cached = tower.name, tower.cached and not finished
@@ -116,7 +122,7 @@ def fit_columns(
             save_encoder(merge_lora(encoder.cpu()), folder.tower(name))
         write_json(folder.towers, describe_towers(plan, method))
         write_json(folder.data, plan.describe(corrupt.listed()))
-        for cache in caches:
+        for cache in caches.values():
             if not config.keep_cache:
                 cache.delete()
 
@@ -154,10 +160,11 @@ def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> di
         )
         if tower.cached:
             encoder.freeze()
-        if plan.several:
+        if plan.several and not plan.closed_form and encoder.adapter is None:  # CLIP's towers have theirs
             width = encoder.feature_dim
-            linear = {"kind": "linear", "in": width, "out": plan.config.embedding_dim}
-            encoder.attach_adapter(linear, seed=derive_seed(plan.config.seed, "adapter", tower.name))
+            out = width if len(plan.towers) == 1 else plan.config.embedding_dim  # of one tower, the space is given
+            seed = derive_seed(plan.config.seed, "adapter", tower.name)
+            encoder.attach_adapter({"kind": "unit", "in": width, "out": out}, seed=seed)
         if plan.config.micro_batch is not None and not tower.cached:
             encoder.micro_batch = plan.config.micro_batch
         encoders[tower.name] = encoder
@@ -181,17 +188,6 @@ def new_encoder(plan: ColumnsPlan, tower: TowerPlan) -> Encoder:
     return build_vector_encoder(tower.encoder, dim=vectors.shape[1], mean=mean.tolist(), std=std.tolist(), seed=seed)
 
 
-def _first_rows(plan: ColumnsPlan, column: str) -> np.ndarray:
-    """Returns for each row of the table the first training row with the same cell; the row itself if there is none."""
-    place = [each.name for each in plan.columns].index(column)
-    ids = plan.cell_ids[:, place]
-    first = np.arange(len(ids))
-    train = plan.split.train
-    _, at, inverse = np.unique(ids[train], return_index=True, return_inverse=True)
-    first[train] = train[at[inverse]]
-    return first
-
-
 def _cached(
     plan: ColumnsPlan,
     loop: Loop,
@@ -204,7 +200,7 @@ def _cached(
     progress: bool,
 ) -> FeatureCache:
     """Computes the features of the distinct training cells of a column once, by the frozen backbone."""
-    distinct = np.unique(_first_rows(plan, column)[plan.split.train])
+    distinct = np.unique(plan.first_rows(column)[plan.split.train])
     views = plan.config.cached_views if tower.kind == "image" else 1
     path = loop.folder.path / f"features-{[each.name for each in plan.columns].index(column)}.f32"
     encoder.to(loop.device)

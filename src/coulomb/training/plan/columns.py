@@ -188,6 +188,24 @@ class ColumnsPlan:
         """None yet: cells are read by the networks' kinds, which the training builds."""
         return []
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether the adapters begin as the best linear map: of two columns with frozen towers that are not the same."""
+        names = self.names
+        return (
+            len(names) == 2
+            and self.tower_of(names[0]) is not self.tower_of(names[1])
+            and all(tower.cached for tower in self.towers)
+        )
+
+    def first_rows(self, column: str) -> np.ndarray:
+        """Returns for each row of the table the first training row with the same cell; the row itself if there is none."""
+        ids = self.cell_ids[:, [each.name for each in self.columns].index(column)]
+        train, first = self.split.train, np.arange(len(ids))
+        _, at, inverse = np.unique(ids[train], return_index=True, return_inverse=True)
+        first[train] = train[at[inverse]]
+        return first
+
     def workers(self, column: str) -> int:
         """Processes that read the cells of a column: pictures are decoded, other cells are in memory."""
         if self.kinds[column] != "image":
@@ -518,7 +536,7 @@ def settings(towers: tuple[TowerPlan, ...], rows: int, *, several: bool) -> dict
     ==============================  =========  ==============  =========================
     what is trained                 lr         batch           epochs
     ==============================  =========  ==============  =========================
-    linear maps of cached features  1e-3       up to 1,024     as many as 600 updates take
+    linear maps of cached features  1e-4       up to 1,024     50 updates, more from 1,000 rows on
     static token vectors            1e-2       up to 8,192     by rows
     a transformer from weights      5e-5       up to 128       by rows
     a network from random weights   1e-3       up to 512       by rows
@@ -526,7 +544,7 @@ def settings(towers: tuple[TowerPlan, ...], rows: int, *, several: bool) -> dict
     """
     trained = [tower for tower in towers if not tower.cached]
     if not trained:
-        lr, most, updates = 1e-3, 1024, 600
+        lr, most, updates = 1e-4, 1024, max(50, rows // 20)
     elif all(tower.encoder.startswith("static") for tower in trained):
         lr, most, updates = 1e-2, 8192, 300
     elif any(not tower.weights for tower in trained):
@@ -543,7 +561,7 @@ def settings(towers: tuple[TowerPlan, ...], rows: int, *, several: bool) -> dict
         "weight_decay": 0.01,
         "warmup_epochs": epochs / 20,
         "temperature": 0.07 if several else 0.05,
-        "embedding_dim": 256 if several else 128,
+        "embedding_dim": 512 if several else 128,
         "n_views": 1 if several else 2,
         "cached_views": 4,
         "views": "captioned",

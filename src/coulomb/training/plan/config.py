@@ -156,7 +156,7 @@ class Config:
         default_factory=dict, metadata=_about("Views", "an augmentation strength; may be repeated")
     )
     n_views: int = _views(2, "views per image in a batch; most methods need 2", at_least=1)
-    cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", at_least=2)
+    cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", at_least=1)
     neighbors: int = _views(
         0,
         "with --tune none: positives are views of this many nearest images; 0: other views of the same image",
