@@ -9,7 +9,6 @@ import torch
 
 from coulomb.kinds import Kind
 from coulomb.kinds.image import Image
-from coulomb.kinds.image.canvas import Canvas, canvas_size
 from coulomb.kinds.vector import Vector
 from coulomb.models import Encoder, extract_features
 from coulomb.models.text_network import TextNetwork
@@ -23,9 +22,8 @@ def column_cells(plan: ColumnsPlan, table: Columns, column: str, encoder: Encode
     """Returns the cells of a column, as the kind of its encoder reads them, and that kind."""
     tower, cells = plan.tower_of(column), table.columns[column]
     if tower.kind == "image":
-        assert tower.image_size is not None
-        canvas = picture_canvas(tower.image_size)
-        return cells, Image(canvas.size, 3, canvas.dtype, views=plan.views(tower))
+        assert tower.canvas is not None
+        return cells, Image(tower.canvas, 3, views=plan.views(tower))
     if tower.kind == "text":
         assert isinstance(encoder, TextNetwork)
         tokens = encoder.tokenize(cells)
@@ -33,11 +31,6 @@ def column_cells(plan: ColumnsPlan, table: Columns, column: str, encoder: Encode
             log.info("%s: %s", column, note)
         return tokens, encoder.kind
     return cells, Vector()
-
-
-def picture_canvas(image_size: int) -> Canvas:
-    """Returns how pictures are stored for a network's input of ``image_size`` pixels."""
-    return Canvas(canvas_size(None, image_size), "uint8")
 
 
 def encode_rows(

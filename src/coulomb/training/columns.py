@@ -21,7 +21,7 @@ from coulomb.models.lora import merge_lora
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.vector_network import build_vector_encoder
 from coulomb.tables import Samples
-from coulomb.training.cells import column_cells, picture_canvas
+from coulomb.training.cells import column_cells
 from coulomb.training.checkpoints import is_finished
 from coulomb.training.closed_form import fitted_adapters, set_adapter
 from coulomb.training.feature_cache import FeatureCache
@@ -129,10 +129,10 @@ def fit_columns(
 
 def describe_towers(plan: ColumnsPlan, method: Method) -> dict[str, Any]:
     """Returns the content of ``towers.json``: the columns, their kinds and towers, and the temperature that was learned."""
-    size = next((tower.image_size for tower in plan.towers if tower.image_size is not None), None)
+    side = next((tower.canvas for tower in plan.towers if tower.canvas is not None), None)
     return {
         "format": 1,
-        "canvas": None if size is None else dataclasses.asdict(picture_canvas(size)),
+        "canvas": None if side is None else {"size": side, "dtype": "uint8"},
         "columns": {
             column.name: {"kind": plan.kinds[column.name], "tower": plan.tower_of(column.name).name}
             for column in plan.columns

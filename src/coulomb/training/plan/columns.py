@@ -8,6 +8,7 @@ recipe   →  by the encoders and the number of pairs, overridden by the options
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from coulomb.ground.errors import InputError, counted, did_you_mean
+from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, PAIR_METHODS, Method
 from coulomb.methods.options import accepted_parameters, complete_options, find_method
@@ -57,6 +59,7 @@ class TowerPlan:
         encoder: by name.
         tune: what the training changes.
         image_size: side of the input in pixels; None for other kinds.
+        canvas: side of the square that pictures are stored as; None for other kinds.
     """
 
     columns: tuple[str, ...]
@@ -64,6 +67,7 @@ class TowerPlan:
     encoder: str
     tune: Tune
     image_size: int | None = None
+    canvas: int | None = None
 
     @property
     def name(self) -> str:
@@ -470,12 +474,12 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
         if key in towers:
             towers[key] = replace(towers[key], columns=(*towers[key].columns, name))
             continue
-        size = (
-            None
-            if kind != "image"
-            else config.image_size or picture_size(encoder, table.columns[name], len(split.train))
-        )
-        towers[key] = TowerPlan((name,), kind, encoder, tune, size)
+        if kind != "image":
+            towers[key] = TowerPlan((name,), kind, encoder, tune)
+            continue
+        sides = Sides.of(table.columns[name])
+        size = config.image_size or sides.image_size(encoder, len(split.train))
+        towers[key] = TowerPlan((name,), kind, encoder, tune, size, canvas_size(sides.square, size))
     return tuple(towers.values())
 
 
@@ -490,20 +494,31 @@ def require_fitting(name: str, kind: str, encoder: str) -> None:
         )
 
 
-def picture_size(encoder: str, cells: Any, rows: int) -> int:
-    """Returns the side of an image encoder's input for these pictures: what the short sides of some of them allow."""
-    chosen = np.unique(np.linspace(0, len(cells) - 1, MEASURED).astype(int)).tolist()
-    sides = []
-    for row in chosen:
-        try:
-            header = cells.header(row)
-        except InputError:
-            continue
-        sides.append(min(header.width, header.height))
-    short = float(np.median(sides)) if sides else 224.0
-    if begins_from_weights("image", encoder):
-        return photo_size(max(short, LEAST_SIDE), rows)
-    return int(min(96, max(16, 8 * round(short / 8))))
+@dataclass(frozen=True)
+class Sides:
+    """Sides of some pictures in pixels: the median of the shorter, and the side if all are equal squares, else None."""
+
+    short: float
+    square: int | None
+
+    @classmethod
+    def of(cls, cells: Any) -> "Sides":
+        """Measures at most 200 evenly spaced pictures by their headers; those that cannot be read are left out."""
+        sizes = []
+        for row in np.unique(np.linspace(0, len(cells) - 1, MEASURED).astype(int)).tolist():
+            with suppress(InputError):
+                header = cells.header(row)
+                sizes.append((header.width, header.height))
+        if not sizes:
+            return cls(224.0, None)
+        distinct = {side for size in sizes for side in size}
+        return cls(float(np.median([min(size) for size in sizes])), distinct.pop() if len(distinct) == 1 else None)
+
+    def image_size(self, encoder: str, rows: int) -> int:
+        """Returns the side of an image encoder's input that these pictures allow."""
+        if begins_from_weights("image", encoder):
+            return photo_size(max(self.short, LEAST_SIDE), rows)
+        return int(min(96, max(16, 8 * round(self.short / 8))))
 
 
 def _complete(
