@@ -42,8 +42,7 @@ def padded_features(backbone: nn.Module, tokens: Tokens) -> Tensor:
     """Returns the features [B, F'] of a backbone, without operations whose result has as many rows as there are tokens."""
     if isinstance(backbone, StaticVectors):
         features = mean_of_tokens(functional.embedding(tokens.ids, backbone.vectors.weight), tokens.mask)
-        normalized = isinstance(backbone, PublishedStatic) and backbone.normalize
-        return functional.normalize(features, dim=1) if normalized else features
+        return backbone.projected(features) if isinstance(backbone, PublishedStatic) else features
     if isinstance(backbone, TextTransformer):
         x = backbone.embed(tokens.ids) + backbone.positions[: tokens.ids.shape[1]]
         allowed = tokens.mask[:, None, None]

@@ -16,6 +16,8 @@ from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.reading import Shape, maybe, number, read_object, text, whole
 from coulomb.ground.text import safe_name
 from coulomb.kinds.image.canvas import STORED_CANVAS, Canvas
+from coulomb.models.build_text import build_text_encoder
+from coulomb.models.encoder import Encoder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.image_network import ImageNetwork
 from coulomb.models.saving import load_encoder
@@ -92,7 +94,7 @@ class PairEncoder:
             raise InputError(f"column={column!r}: {self.name} has {names}{did_you_mean(column, list(self.columns))}")
         tower = self.columns[column]["tower"]
         if tower not in self._opened:
-            network = load_encoder(self.path / "towers" / safe_name(tower))
+            network = open_tower(self.path / "towers" / safe_name(tower))
             encoder: Any = network
             if isinstance(network, TextNetwork):
                 encoder = TextEncoder(network, self.name)
@@ -161,6 +163,13 @@ class PairEncoder:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
+
+
+def open_tower(folder: Path) -> Encoder:
+    """Opens the network of a tower: as a run saves it, or of texts as `coulomb.export.to_hub` does."""
+    if (folder / "modules.json").is_file() and not (folder / "encoder.json").is_file():
+        return build_text_encoder(str(folder)).eval()
+    return load_encoder(folder)
 
 
 def kind_of(cells: Any) -> str:

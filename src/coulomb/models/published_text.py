@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError, did_you_mean
-from coulomb.ground.reading import Shape, check_file, check_shape, list_of, table, text, whole
+from coulomb.ground.reading import Shape, check_file, check_shape, list_of, maybe, table, text, whole
 from coulomb.kinds.text import Tokens
 from coulomb.models.library_preprocessing import first_line
 from coulomb.models.published import Published, import_library, quiet, require_complete, without_pooling
@@ -57,10 +57,7 @@ class PublishedTexts(nn.Module):
         super().__init__()
         self.model = model
         self.pooling, self.normalize, self.padded, self.padding = layout.pooling, layout.normalize, padded, padding
-        self.dense = nn.ModuleList(
-            nn.Sequential(nn.Linear(each.width_in, each.width_out, bias=each.bias), getattr(nn, each.activation)())
-            for each in layout.dense
-        )
+        self.dense, self.units = dense_layers(layout)
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Returns features [B, F]. On a CPU, texts of similar lengths are computed together."""
@@ -85,9 +82,27 @@ class PublishedTexts(nn.Module):
             features = output.pooler_output
         else:
             features = pooled(output.last_hidden_state, mask, self.pooling)
-        for layer in self.dense:
-            features = layer(features)
-        return functional.normalize(features, dim=1) if self.normalize else features
+        return self.projected(features)
+
+    def projected(self, features: Tensor) -> Tensor:
+        """Returns what follows the pooled features."""
+        return projected(features, self.dense, self.units, normalize=self.normalize)
+
+
+def dense_layers(layout: Layout) -> tuple[nn.ModuleList, tuple[bool, ...]]:
+    """Returns the dense layers of a layout, and which of them take features of unit length."""
+    layers = nn.ModuleList(
+        nn.Sequential(nn.Linear(each.width_in, each.width_out, bias=each.bias), getattr(nn, each.activation)())
+        for each in layout.dense
+    )
+    return layers, tuple(each.unit for each in layout.dense)
+
+
+def projected(features: Tensor, dense: nn.ModuleList, units: tuple[bool, ...], *, normalize: bool) -> Tensor:
+    """Returns the features after dense layers, of unit length if ``normalize``."""
+    for layer, unit in zip(dense, units, strict=True):
+        features = layer(functional.normalize(features, dim=1) if unit else features)
+    return functional.normalize(features, dim=1) if normalize else features
 
 
 def bands(lengths: list[int]) -> list[int]:
@@ -119,11 +134,16 @@ class PublishedStatic(StaticVectors):
     def __init__(self, layout: Layout, *, vocabulary: int, width: int) -> None:
         super().__init__(vocabulary=vocabulary, longest=1, width=width)
         self.normalize = layout.normalize
+        self.dense, self.units = dense_layers(layout)
+        self.feature_dim = layout.dense[-1].width_out if layout.dense else width
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Returns features [B, F]."""
-        features = super().forward(tokens)
-        return functional.normalize(features, dim=1) if self.normalize else features
+        return self.projected(super().forward(tokens))
+
+    def projected(self, features: Tensor) -> Tensor:
+        """Returns what follows the averaged vectors."""
+        return projected(features, self.dense, self.units, normalize=self.normalize)
 
 
 def build_published_text(
@@ -148,7 +168,7 @@ def build_published_text(
     layout = read_layout(repository)
     tokenizer, padding, limit = read_published_tokenizer(repository, layout)
     if layout.static:
-        return _static(repository, layout, tokenizer, longest, weights=parsed.weights)
+        return _static(repository, layout, tokenizer, longest or limit, weights=parsed.weights)
     transformers = import_library("hf")
     part = {"subfolder": layout.part} if layout.part else {}
     try:
@@ -169,9 +189,7 @@ def build_published_text(
     chosen = min([chosen, *known])
     backbone = _backbone(model, config, layout, padding or 0)
     if parsed.weights:
-        for layer, where in zip(backbone.dense, layout.dense_parts, strict=True):
-            tensors = _tensors(repository, inside(where, "model.safetensors"))
-            _load_into(repository, layer.get_submodule("0"), tensors, "linear.")
+        _load_dense(repository, backbone, layout)
     options = {"architecture": _architecture(config), **layout.saved()}
     return _network(f"hf:{config.model_type}", backbone, tokenizer, chosen, padding or 0, options)
 
@@ -284,8 +302,6 @@ def _static(
     repository: Repository, layout: Layout, tokenizer: Any, longest: int | None, *, weights: bool
 ) -> TextNetwork:
     """Builds averaged token vectors of sentence-transformers."""
-    if layout.dense:
-        raise repository.error("modules.json has Dense after StaticEmbedding, which is not supported")
     tensors = _tensors(repository, inside(layout.part, "model.safetensors"))
     vectors = tensors.get("embedding.weight", tensors.get("embeddings"))
     if vectors is None or vectors.ndim != 2:
@@ -293,8 +309,11 @@ def _static(
     require_vocabulary(tokenizer, len(vectors), repository.text)
     backbone = PublishedStatic(layout, vocabulary=vectors.shape[0], width=vectors.shape[1])
     if weights:
-        backbone.load_state_dict({"vectors.weight": vectors.float()}, assign=True)
+        backbone.vectors.load_state_dict({"weight": vectors.float()}, assign=True)
+        _load_dense(repository, backbone, layout)
     options = {"vocabulary": vectors.shape[0], "width": vectors.shape[1], "normalize": layout.normalize}
+    if layout.dense:
+        options["dense"] = layout.saved()["dense"]
     return _network("static", backbone, tokenizer, longest or 256, 0, options)
 
 
@@ -309,6 +328,12 @@ def _tensors(repository: Repository, relative: str) -> dict[str, Tensor]:
         raise repository.error(f"{relative} is damaged ({error})") from None
 
 
+def _load_dense(repository: Repository, backbone: PublishedTexts | PublishedStatic, layout: Layout) -> None:
+    for layer, where in zip(backbone.dense, layout.dense_parts, strict=True):
+        tensors = _tensors(repository, inside(where, "model.safetensors"))
+        _load_into(repository, layer.get_submodule("0"), tensors, "linear.")
+
+
 def _load_into(repository: Repository, layer: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
     try:
         layer.load_state_dict({key.removeprefix(prefix): tensor.float() for key, tensor in tensors.items()})
@@ -320,8 +345,14 @@ def _load_into(repository: Repository, layer: nn.Module, tensors: Mapping[str, T
 
 _flag = Shape("true or false", lambda value: isinstance(value, bool))
 SAVED: dict[str, Shape] = {"architecture": table, "pooling": text, "dense": list_of(table), "normalize": _flag}
-DENSE: dict[str, Shape] = {"width_in": whole, "width_out": whole, "bias": _flag, "activation": text}
-STATIC: dict[str, Shape] = {"vocabulary": whole, "width": whole, "normalize": _flag}
+DENSE: dict[str, Shape] = {
+    "width_in": whole,
+    "width_out": whole,
+    "bias": _flag,
+    "activation": text,
+    "unit": maybe(_flag),
+}
+STATIC: dict[str, Shape] = {"vocabulary": whole, "width": whole, "normalize": _flag, "dense": maybe(list_of(table))}
 
 
 def assemble_published_text(
@@ -337,18 +368,17 @@ def assemble_published_text(
     options = dict(options)
     if name == "static":
         check_shape(where, options, STATIC, remedy)
-        layout = Layout(static=True, normalize=options["normalize"])
+        dense = _saved_dense(options.get("dense") or [], where, remedy)
+        layout = Layout(static=True, dense=dense, normalize=options["normalize"])
         if options["vocabulary"] * options["width"] > 2**31:
             raise InputError(f"{where}: describes more than 2³¹ parameters; {remedy}")
         require_vocabulary(tokenizer, options["vocabulary"], name)
         static = PublishedStatic(layout, vocabulary=options["vocabulary"], width=options["width"])
         return _network(name, static, tokenizer, longest, padding, options)
     check_shape(where, options, SAVED, remedy)
-    dense = [Dense(**{key: check_shape(where, each, DENSE, remedy)[key] for key in DENSE}) for each in options["dense"]]
-    known = options["pooling"] in (*POOLINGS.values(), "pooler")
-    sizes = all(1 <= size <= 2**16 for each in dense for size in (each.width_in, each.width_out))
-    if not known or not sizes or any(each.activation not in ACTIVATIONS for each in dense):
+    if options["pooling"] not in (*POOLINGS.values(), "pooler"):
         raise InputError(f"{where}: describes no encoder of texts that is known; {remedy}")
+    dense = _saved_dense(options["dense"], where, remedy)
     layout = Layout(pooling=options["pooling"], dense=dense, normalize=options["normalize"])
     transformers = import_library("hf")
     model_type = options["architecture"].get("model_type")
@@ -358,3 +388,15 @@ def assemble_published_text(
     config = transformers.AutoConfig.for_model(**options["architecture"])
     model = _model(transformers, Repository(name, name), config, {}, weights=False)
     return _network(name, _backbone(model, config, layout, padding), tokenizer, longest, padding, options)
+
+
+def _saved_dense(entries: Iterable[Any], where: Path, remedy: str) -> list[Dense]:
+    """Returns the dense layers of a saved encoder, as its file describes them."""
+    found = []
+    for each in entries:
+        checked = check_shape(where, each, DENSE, remedy)
+        found.append(Dense(**{key: checked[key] for key in DENSE if checked.get(key) is not None}))
+    sizes = all(1 <= size <= 2**16 for each in found for size in (each.width_in, each.width_out))
+    if not sizes or any(each.activation not in ACTIVATIONS for each in found):
+        raise InputError(f"{where}: describes no encoder of texts that is known; {remedy}")
+    return found

@@ -25,12 +25,17 @@ NO_LIMIT = 10**6  # tokenizer_config.json has 10**30 for tokenizers without a li
 
 @dataclass(frozen=True)
 class Dense:
-    """A linear layer after pooling, and its ``activation``, a class of `torch.nn`."""
+    """A linear layer after pooling, and its ``activation``, a class of `torch.nn`; ``unit``: its input has unit length."""
 
     width_in: int
     width_out: int
     bias: bool
     activation: str
+    unit: bool = False
+
+    def saved(self) -> dict[str, Any]:
+        """Returns the entries of ``encoder.json``; ``unit`` is among them where it is True."""
+        return {name: value for name, value in asdict(self).items() if name != "unit" or value}
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Layout:
         """Returns the entries of ``encoder.json``."""
         return {
             "pooling": self.pooling,
-            "dense": [asdict(each) for each in self.dense],
+            "dense": [each.saved() for each in self.dense],
             "normalize": self.normalize,
         }
 
@@ -148,13 +153,14 @@ def read_layout(repository: Repository) -> Layout:
     layout.static = names[0] == "StaticEmbedding"
     layout.part = modules[0]["path"]
     for name, module in zip(names[1:], modules[1:], strict=True):
-        if layout.normalize:
+        if layout.normalize and name != "Dense":
             raise repository.error(f"modules.json has {name} after Normalize, which is not supported")
         if name == "Pooling" and not layout.static and not layout.dense:
             layout.pooling = _pooling(repository, module["path"])
         elif name == "Dense":
-            layout.dense.append(_dense(repository, module["path"]))
+            layout.dense.append(_dense(repository, module["path"], unit=layout.normalize))
             layout.dense_parts.append(module["path"])
+            layout.normalize = False
         elif name == "Normalize":
             layout.normalize = True
         else:
@@ -194,7 +200,7 @@ def _pooling(repository: Repository, part: str) -> str:
     return modes[0]
 
 
-def _dense(repository: Repository, part: str) -> Dense:
+def _dense(repository: Repository, part: str, *, unit: bool) -> Dense:
     entries = repository.entries(inside(part, "config.json"))
     activation = str(entries.get("activation_function", "torch.nn.modules.linear.Identity")).rpartition(".")[2]
     sizes = [entries.get(name) for name in ("in_features", "out_features")]
@@ -204,7 +210,8 @@ def _dense(repository: Repository, part: str) -> Dense:
         raise repository.error(
             f"its dense layer has the activation {activation}; supported are {', '.join(ACTIVATIONS)}"
         )
-    return Dense(int(sizes[0]), int(sizes[1]), entries.get("bias") is not False, activation)  # type: ignore[arg-type]
+    first, last = (int(size) for size in sizes)  # type: ignore[arg-type]
+    return Dense(first, last, entries.get("bias") is not False, activation, unit)
 
 
 def read_published_tokenizer(repository: Repository, layout: Layout) -> tuple[Any, int | None, int | None]:
@@ -227,6 +234,9 @@ def read_published_tokenizer(repository: Repository, layout: Layout) -> tuple[An
     padding = config.get("pad_token")
     padding = padding.get("content") if isinstance(padding, dict) else padding
     limit = config.get("model_max_length")
+    if layout.static:  # sentence-transformers cuts these where the tokenizer does
+        cuts = parse_json(content.encode()).get("truncation")
+        limit = cuts.get("max_length") if isinstance(cuts, dict) else None
     return (
         tokenizer,
         tokenizer.token_to_id(padding) if isinstance(padding, str) else None,
