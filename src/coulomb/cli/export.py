@@ -70,7 +70,6 @@ def export(
     is measured.
     """
     from coulomb import export as exports
-    from coulomb.models.load import of_images
     from coulomb.training.plan.given import load_module
 
     require_option("to", to, str, choices=(*ENCODER_TO, *INDEX_TO))
@@ -91,7 +90,7 @@ def export(
         if to == "onnx":
             result = exports.to_onnx(loaded, out, unit=unit, int8=int8, on=on, labels=on_labels)
         else:
-            result = exports.to_hub(of_images(loaded), out, on=on, labels=on_labels, progress=not as_json)
+            result = exports.to_hub(loaded, out, on=on, labels=on_labels, progress=not as_json)
     say(json.dumps(result, ensure_ascii=False) if as_json else summary(to, result))
 
 

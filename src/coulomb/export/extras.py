@@ -1,6 +1,7 @@
 """Imports libraries that are needed for some exports only, without their warnings."""
 
 import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,3 +46,23 @@ def new_path(out: str | Path) -> Path:
     if not path.parent.is_dir():
         raise InputError(f"out={str(out)!r}: there is no folder {str(path.parent)!r}; create it, or choose another one")
     return path
+
+
+@contextmanager
+def new_folder(out: str | Path) -> Iterator[tuple[Path, Path]]:
+    """Context of a folder that is there in full, or not at all: yields its path, and the folder in which to write.
+
+    Raises:
+        InputError: it exists, or cannot be written.
+    """
+    path = new_path(out)
+    building = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted call
+    try:
+        building.mkdir()
+        yield path, building
+        building.rename(path)
+    except OSError as error:
+        raise InputError(f"out={str(out)!r}: cannot be written ({error.strerror}); free some space") from None
+    finally:
+        shutil.rmtree(building, ignore_errors=True)

@@ -51,13 +51,16 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
     return require_same(encoder.encoder.name, pairs, unit) | {"batches": list(BATCHES), "photos": len(photos)}
 
 
-def require_same(name: str, pairs: Iterable[tuple[np.ndarray, Tensor]], unit: bool) -> dict[str, float]:
+def require_same(
+    name: str, pairs: Iterable[tuple[np.ndarray, Tensor]], unit: bool, what: str = "ONNX model"
+) -> dict[str, float]:
     """Returns the smallest cosine of features by onnxruntime and by PyTorch, and the largest relative difference of lengths.
 
     Args:
         name: of the encoder.
         pairs: features [B, F] of an ONNX model, and those that it must return.
         unit: whether the features of the model have unit length.
+        what: was exported.
 
     Raises:
         InputError: a cosine is below .99999, or a length differs by more than .1%; the message has the figure.
@@ -66,16 +69,14 @@ def require_same(name: str, pairs: Iterable[tuple[np.ndarray, Tensor]], unit: bo
     for found, expected in pairs:
         features = torch.from_numpy(found)
         if features.shape != expected.shape:
-            raise InputError(
-                f"the ONNX model returns features {list(features.shape)} instead of {list(expected.shape)}"
-            )
+            raise InputError(f"the {what} returns features {list(features.shape)} instead of {list(expected.shape)}")
         cosines.append(float(functional.cosine_similarity(features.double(), expected.double()).min()))
         expected_lengths = torch.ones(len(expected)) if unit else expected.norm(dim=1)
         lengths.append(float((features.norm(dim=1) / expected_lengths.clamp_min(1e-12) - 1).abs().max()))
     worst = {"cosine": min(cosines), "length": max(lengths)}
     if not (worst["cosine"] >= LEAST_COSINE and worst["length"] <= 1e-3):
         raise InputError(
-            f"{name}: the features of its ONNX model differ from PyTorch's (smallest cosine "
+            f"{name}: the features of its {what} differ from PyTorch's (smallest cosine "
             f"{worst['cosine']:.7f}, required {LEAST_COSINE}; largest difference of length {worst['length']:.2%}, "
             "allowed .1%); nothing was written"
         )

@@ -36,10 +36,11 @@ class Modules:
         self.listed: list[dict[str, Any]] = []
 
     def add(self, kind: str) -> Path:
-        """Adds a module, and returns its folder."""
+        """Adds a module, and returns its folder; Normalize has no files and needs none."""
         name = f"{len(self.listed)}_{kind}"
         self.listed.append({"idx": len(self.listed), "name": name, "path": name, "type": TYPE + kind})
-        (self.folder / name).mkdir(parents=True)
+        if kind != "Normalize":
+            (self.folder / name).mkdir(parents=True)
         return self.folder / name
 
     def normalize(self) -> None:

@@ -19,6 +19,7 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
 from coulomb.models.saving import TOKENIZER
 from coulomb.models.text_encoder import TextEncoder
+from coulomb.models.text_network import TextNetwork
 from coulomb.models.tokenizing import import_tokenizers
 from coulomb.models.vector_network import VectorNetwork
 
@@ -165,7 +166,7 @@ def check_texts(session: Any, tokenizer: Any, encoder: TextEncoder, unit: bool) 
         rows = [row for row in range(len(texts)) if row not in column.reasons]  # words without a token
         if not rows:
             continue
-        expected = features_of(encoder, column, rows)
+        expected = features_of(network, column, rows)
         encodings = tokenizer.encode_batch([texts[row] for row in rows])
         inputs = {
             "input_ids": np.array([each.ids for each in encodings], np.int64),
@@ -178,9 +179,8 @@ def check_texts(session: Any, tokenizer: Any, encoder: TextEncoder, unit: bool) 
 
 
 @torch.no_grad()
-def features_of(encoder: TextEncoder, column: Any, rows: Sequence[int]) -> Tensor:
+def features_of(network: TextNetwork, column: Any, rows: Sequence[int]) -> Tensor:
     """Returns the features of some rows of a column."""
-    network = encoder.encoder
     device = next(each.device for each in network.parameters())
     features: Tensor = network(column.stack(rows).to(device)).float().cpu()
     return features

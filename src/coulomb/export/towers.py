@@ -1,22 +1,30 @@
 """Exports whatever `coulomb.load` opens: encoders of images, of texts, and the towers of a run on several columns."""
 
 import json
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from coulomb.export.card import markdown_table, plain
-from coulomb.export.extras import library, new_path
+from coulomb.export.extras import library, new_folder
+from coulomb.export.hub_folder import CARD, CONFIG, image_to_hub, method_of, network_facts, write_image_folder
+from coulomb.export.onnx_check import require_same
 from coulomb.export.onnx_file import image_to_onnx
-from coulomb.export.text_onnx import text_to_onnx, vector_to_onnx
+from coulomb.export.pair_card import pair_card, text_card
+from coulomb.export.sentence_folder import write_modules, write_sentence_folder
+from coulomb.export.text_onnx import LONG, features_of, made_up_texts, text_to_onnx, vector_to_onnx
 from coulomb.ground.errors import InputError
-from coulomb.ground.files import write_text
+from coulomb.ground.files import write_json, write_text
+from coulomb.ground.reading import maybe, read_object, table
 from coulomb.ground.text import safe_name
+from coulomb.ground.version import __version__
+from coulomb.models import ImageNetwork, save_encoder
+from coulomb.models.build_text import build_text_encoder
 from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.pair_encoder import DESCRIPTION as TOWERS
 from coulomb.models.pair_encoder import PairEncoder
 from coulomb.models.text_encoder import TextEncoder
+from coulomb.models.text_network import TextNetwork
+from coulomb.training.run import PairRun
 
 Encoders = ImageEncoder | TextEncoder | PairEncoder
 MODEL, MODEL_SCRIPT = "model.onnx", "model.py"
@@ -108,26 +116,6 @@ def tower_names(encoder: PairEncoder) -> dict[str, str]:
     return towers
 
 
-@contextmanager
-def new_folder(out: str | Path) -> Iterator[tuple[Path, Path]]:
-    """Context of a folder that is there in full, or not at all: yields its path, and the folder in which to write.
-
-    Raises:
-        InputError: it exists, or cannot be written.
-    """
-    path = new_path(out)
-    building = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted call
-    try:
-        building.mkdir()
-        yield path, building
-        building.rename(path)
-    except OSError as error:
-        raise InputError(f"out={str(out)!r}: cannot be written ({error.strerror}); free some space") from None
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
 PACKAGES = {"image": "Pillow", "text": "tokenizers"}
 ARGUMENTS = {"image": '["a.jpg", "b.jpg"]', "text": '["a red flower", "two old houses"]'}
 
@@ -166,3 +154,136 @@ def onnx_readme(encoder: PairEncoder, towers: dict[str, dict[str, Any]]) -> str:
         + "\n".join(code)
         + "\n```\n"
     )
+
+
+def to_hub(
+    encoder: Encoders, out: str | Path, *, on: Any = None, labels: str | None = None, progress: bool = False
+) -> dict[str, Any]:
+    """Writes an encoder as a folder for the hub, with a model card.
+
+    ==================  ==========================================================================================
+    encoder             folder
+    ==================  ==========================================================================================
+    of images           see `coulomb.export.hub_folder.image_to_hub`
+    of texts            of sentence-transformers, see `coulomb.export.sentence_folder.write_sentence_folder`
+    a run on columns    ``towers/NAME`` per tower, each like these; ``towers.json``, with which `coulomb.load` opens
+                        all of them; and ``modules.json``, with which ``SentenceTransformer`` opens the first of texts
+    ==================  ==========================================================================================
+
+    Features of texts have unit length in these folders; their cosines are those of ``encode``.
+
+    Args:
+        encoder: what `coulomb.load` returns.
+        out: folder to create.
+        on: of published weights for images, labeled images on which they are measured for the card.
+        labels: the column of a table that holds the labels of ``on``.
+        progress: show a progress bar on a terminal.
+
+    Returns:
+        ``out``, ``files``, ``encoder``, ``features``; ``evaluated``: whether the card has an evaluation; for images
+        ``plain_code``, and of a run on columns ``towers``.
+
+    Raises:
+        InputError: ``out`` exists, ``on`` is given for something else, or sentence-transformers has no modules for an encoder.
+    """
+    if isinstance(encoder, ImageEncoder):
+        return image_to_hub(encoder, out, on=on, labels=labels, progress=progress)
+    if on is not None or labels is not None:
+        name = "on" if on is not None else "labels"
+        raise InputError(f"{name}: is for published encoders of images, and {encoder.name} is none; leave it out")
+    result: dict[str, Any] = {"evaluated": False}
+    with new_folder(out) as (path, building):
+        if isinstance(encoder, TextEncoder):
+            network = encoder.encoder
+            write_sentence_folder(network, building)
+            check_sentence_folder(network, building)
+            facts = text_facts(network) | {"Weights": f"{encoder.name}; the license of its authors applies"}
+            write_text(building / CARD, text_card(network, facts, None))
+            result |= {"encoder": network.name, "features": network.feature_dim}
+        else:
+            result |= write_pair_folder(encoder, building)
+    return {"out": str(path), "files": sorted(each.name for each in path.iterdir()), **result}
+
+
+def write_pair_folder(encoder: PairEncoder, folder: Path) -> dict[str, Any]:
+    """Writes all towers of a run with its card; returns what `to_hub` reports of it."""
+    names, networks, folders = tower_names(encoder), {}, {}
+    modules: list[dict[str, Any]] = []
+    evaluation = None
+    facts: dict[str, str] = {}
+    if isinstance(encoder, PairRun):
+        facts = run_facts(encoder)
+        evaluation = encoder.evaluation if encoder.folder.evaluation.is_file() else None
+    part_of = "The card of the run, `../../README.md`, has the figures of all its towers together."
+    for tower, column in names.items():
+        opened, folders[tower] = encoder[column], f"towers/{safe_name(tower)}"
+        inside = folder / folders[tower]
+        inside.mkdir(parents=True)
+        network = networks[tower] = getattr(opened, "encoder", opened)
+        if isinstance(network, ImageNetwork):
+            write_image_folder(inside, network, opened.canvas, network_facts(network) | {"Part of": PART_OF})
+        elif isinstance(network, TextNetwork):
+            written = write_sentence_folder(network, inside)
+            check_sentence_folder(network, inside)
+            write_text(inside / CARD, text_card(network, text_facts(network) | {"Part of": PART_OF}, part_of))
+            modules = modules or [each | {"path": f"{folders[tower]}/{each['path']}"} for each in written]
+        else:
+            save_encoder(network, inside)
+    if modules:
+        write_modules(folder, modules)
+    described = {key: encoder.description.get(key) for key in ("format", "canvas", "columns")}
+    write_json(folder / TOWERS, described)
+    width = next(iter(networks.values())).feature_dim
+    config = {
+        "library_name": "coulomb",
+        "version": __version__,
+        "feature_dim": width,
+        "towers": {tower: networks[tower].name for tower in names},
+    }
+    write_json(folder / CONFIG, config)
+    facts |= {"Features": str(width)}
+    write_text(folder / CARD, pair_card(encoder.columns, folders, networks, facts, evaluation))
+    return {
+        "encoder": ", ".join(network.name for network in networks.values()),
+        "features": width,
+        "evaluated": evaluation is not None,
+        "towers": folders,
+    }
+
+
+PART_OF = "a run on several columns, see ../../README.md"
+
+
+def text_facts(network: TextNetwork) -> dict[str, str]:
+    """Returns the rows of a card's table on a network of texts."""
+    return {
+        "Architecture": network.name,
+        "Input": f"texts of at most {network.longest} tokens",
+        "Features": str(network.feature_dim),
+        "Parameters": f"{sum(each.numel() for each in network.parameters()):,}",
+    }
+
+
+def run_facts(run: PairRun) -> dict[str, str]:
+    """Returns the rows of the card's table on a run: its method and its data, without paths."""
+    facts = {}
+    if run.folder.config.is_file():
+        facts["Method"] = method_of(run.config)
+    if run.folder.data.is_file():
+        about = read_object(run.folder.data, {"source": maybe(table)})
+        name = (about.get("source") or {}).get("name")
+        facts["Data"] = f"{name}: {about.get('train')} training rows, {about.get('test')} held out"
+    return facts
+
+
+def check_sentence_folder(network: TextNetwork, folder: Path) -> None:
+    """Raises `InputError` if the files of a folder do not give the features of the network."""
+    again = build_text_encoder(str(folder)).eval()
+    given = made_up_texts(LONG, network.longest)
+    columns = [each.tokenize(given) for each in (network, again)]
+    rows = [row for row in range(LONG) if row not in columns[0].reasons]
+    if rows:
+        expected, found = (
+            features_of(each, column, rows) for each, column in zip((network, again), columns, strict=True)
+        )
+        require_same(network.name, [(found.numpy(), expected)], unit=True, what="exported folder")

@@ -107,7 +107,7 @@ def usable_device(device: str | torch.device) -> torch.device:
     return wanted
 
 
-RUN_FILES = ("encoder.json", "config.yaml", "seeds.json")
+RUN_FILES = ("encoder.json", TOWERS, "config.yaml", "seeds.json")
 
 
 def run_path(name: str | Path) -> Path | None:

@@ -1,0 +1,81 @@
+"""Uploads exported folders to the Hugging Face hub."""
+
+from pathlib import Path
+from typing import Any
+
+from coulomb.export.extras import library
+from coulomb.export.hub_folder import CARD, CONFIG
+from coulomb.export.sentence_folder import MODULES, SETTINGS
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import read_object, text
+from coulomb.ground.version import __version__
+from coulomb.models.pair_encoder import DESCRIPTION as TOWERS
+
+IMAGE_FILES = ("encoder.safetensors", "encoder.json", CONFIG, CARD)
+CLASSIFIER = ("classifier.safetensors", "classifier.json")
+TEXT_FILES = (MODULES, SETTINGS, CARD)
+OF_MODULES = (CONFIG, "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json")
+PAIR_FILES = (TOWERS, CONFIG, CARD)
+
+
+def push(folder: str | Path, name: str, *, private: bool = False) -> dict[str, Any]:
+    """Uploads a folder that `to_hub` wrote to the Hugging Face hub; only files that `to_hub` writes, no others.
+
+    Log in first: ``hf auth login``, or the environment variable HF_TOKEN.
+
+    Args:
+        folder: the folder.
+        name: name of the repository, ``user/name``; created if needed.
+        private: whether a repository that is created here is private.
+
+    Returns:
+        ``repository`` and ``url``.
+
+    Raises:
+        InputError: the folder was not written by `to_hub`, or the hub cannot be reached or refuses.
+    """
+    path = Path(folder).expanduser()
+    files, needed = _files(path)
+    if not files:
+        raise InputError(f"folder={str(folder)!r}: was not written by coulomb export; {_AGAIN}")
+    if missing := [each for each in needed if not (path / each).is_file()]:
+        raise InputError(f"folder={str(folder)!r}: {', '.join(missing)} missing; {_AGAIN}")
+    hub: Any = library("huggingface_hub", "train", "hub")
+    api = hub.HfApi()
+    try:
+        made = api.create_repo(name, private=private, exist_ok=True, repo_type="model")
+        message = f"Encoder, by coulomb {__version__}"
+        api.upload_folder(
+            repo_id=made.repo_id, folder_path=str(path), allow_patterns=list(files), commit_message=message
+        )
+    except Exception as error:  # network, names, permissions: many types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"name={name!r}: the hub refused or was not reached ({type(error).__name__}: {reason}); check the name "
+            "(user/name), the network, and that you are logged in: hf auth login"
+        ) from error
+    return {"repository": made.repo_id, "url": str(made)}
+
+
+_AGAIN = "write it by: coulomb export RUN --to hub --out FOLDER"
+
+
+def _files(path: Path) -> tuple[list[str], tuple[str, ...]]:
+    """Returns patterns of the files that an export writes, by its kind, and those that must be there; none for others."""
+    modules = [
+        f"*_{kind}/{name}" for kind in ("Transformer", "Pooling", "Dense", "StaticEmbedding") for name in OF_MODULES
+    ]
+    if (path / CONFIG).is_file():
+        described = read_object(path / CONFIG, remedy=_AGAIN)
+        if described.get("library_name") != "coulomb":
+            return [], ()
+        if described.get("towers"):
+            inside = [f"towers/*/{name}" for name in (*IMAGE_FILES, "tokenizer.json", *TEXT_FILES, *modules)]
+            return [*PAIR_FILES, MODULES, SETTINGS, *inside], PAIR_FILES
+        read_object(path / CONFIG, {"architecture": text}, remedy=_AGAIN)
+        return [*IMAGE_FILES, *CLASSIFIER], IMAGE_FILES
+    if (path / SETTINGS).is_file():
+        versions = read_object(path / SETTINGS, remedy=_AGAIN).get("__version__")
+        if isinstance(versions, dict) and "coulomb" in versions:
+            return [*TEXT_FILES, *modules], TEXT_FILES
+    return [], ()
