@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from coulomb.negatives import MemoryBank, Queue
 from coulomb.training.optimizers import build_optimizer, rate
 from coulomb.training.order import ColumnViews, TrainingBatch, draw_views
 from coulomb.training.plan.config import Config
-from coulomb.training.stay_close import StayClose, recording
+from coulomb.training.stay_close import Seen, StayClose, recording
 
 
 class ContrastiveTraining(pl.LightningModule):
@@ -88,20 +88,23 @@ class ContrastiveTraining(pl.LightningModule):
 
     def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Any]:
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
-        config, weight = self.config, self.weight(batch)
+        config, weight, penalty = self.config, self.weight(batch), self.stay_close
         images = batch.share.total - len(batch.failed) * self.trainer.world_size
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
         views = draw_views(self.views, batch, seed=config.seed, step=batch_idx, rank=self.global_rank)
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
-        with recording(self.method.tower.encoder) as seen:
+        views_seen: AbstractContextManager[Seen] = nullcontext([])
+        if penalty is not None:
+            views_seen = recording(self.method.tower.encoder)
+        with views_seen as seen:
             loss = self.checked_loss(views, batch, batch_idx)
         if self.method.local_mean:
             loss = weight * loss
-        distance = None if self.stay_close is None else self.stay_close.distance(seen)
+        distance = None if penalty is None else penalty.distance(seen)
         distance = None if distance is None else weight * distance
         return {
-            "loss": loss if distance is None or self.stay_close is None else loss + self.stay_close.weight * distance,
+            "loss": loss if distance is None or penalty is None else loss + penalty.weight * distance,
             "value": self.mean_of_processes(loss),
             "stay_close": None if distance is None else self.mean_of_processes(distance),
             "no_signal": self.method.no_signal(images, config.n_views),
