@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import coulomb
 from coulomb.export.sentence_folder import write_sentence_folder
@@ -44,6 +45,18 @@ def encoded(network, given=GIVEN):
 def test_built_in_texts(tmp_path, name, options, adapter):
     network = texts(name, adapter, **options)
     write_sentence_folder(network, tmp_path / "st")
+    expected = encoded(network)
+    np.testing.assert_allclose(encoded(build_text_encoder(str(tmp_path / "st")).eval()), expected, atol=1e-5)
+    np.testing.assert_allclose(by_sentence_transformers(tmp_path / "st"), expected, atol=1e-4)
+
+
+def test_an_adapter_of_unit_features_follows_a_normalization(tmp_path):
+    network = texts("static-random", None, width=16, longest=20)
+    network.attach_adapter({"kind": "unit", "in": 16, "out": 8}, seed=1)
+    torch.nn.init.normal_(network.adapter.bias, generator=torch.Generator().manual_seed(0))
+    listed = write_sentence_folder(network, tmp_path / "st")
+    kinds = [each["type"].rpartition(".")[2] for each in listed]
+    assert kinds == ["StaticEmbedding", "Normalize", "Dense", "Normalize"]
     expected = encoded(network)
     np.testing.assert_allclose(encoded(build_text_encoder(str(tmp_path / "st")).eval()), expected, atol=1e-5)
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "st"), expected, atol=1e-4)

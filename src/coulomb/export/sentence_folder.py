@@ -12,6 +12,7 @@ from coulomb.export.tokenizer_file import complete_tokenizer
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.version import __version__
+from coulomb.models.adapter import UnitLinear
 from coulomb.models.published import quiet
 from coulomb.models.published_text import PublishedStatic, PublishedTexts
 from coulomb.models.saving import TOKENIZER
@@ -122,6 +123,8 @@ def write_sentence_folder(network: TextNetwork, folder: Path) -> list[dict[str, 
         if backbone.normalize:
             modules.normalize()
     if network.adapter is not None:
+        if isinstance(network.adapter, UnitLinear):
+            modules.normalize()
         modules.dense(cast(nn.Linear, network.adapter))
     modules.normalize()
     modules.write()
