@@ -388,7 +388,7 @@ report RUN --format pdf
 check
 check nowhere
 check empty
-check notes.txt
+check archive.tar
 check corrupt
 check photos --batch-size 1
 check photos --batch-size many

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_json
@@ -163,8 +163,7 @@ def _train(options: dict[str, Any], settings: Settings, run: RunFolder) -> Plan:
 
 def of_images(plan: AnyPlan) -> Plan:
     """Returns the plan of a run on images, as all experiments are."""
-    assert isinstance(plan, Plan)
-    return plan
+    return cast(Plan, plan)
 
 
 def epochs_within(options: dict[str, Any], minutes: float) -> int:

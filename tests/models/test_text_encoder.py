@@ -80,8 +80,9 @@ def test_what_is_no_text_is_one_sentence(texts, message, encoder):
     assert "\n" not in str(raised.value)
 
 
-def test_paths_of_images_are_refused_where_they_are_files(encoder, tmp_path):
-    picture = tmp_path / "cat.jpg"
+def test_paths_of_images_are_refused_where_they_are_files(encoder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    picture = Path("cat.jpg")
     assert encoder.encode([str(picture)]).shape == (1, 16)
     picture.write_bytes(b"")
     with pytest.raises(InputError, match=r"texts\[1\]=.*path of an image"):

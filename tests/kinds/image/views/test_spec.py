@@ -9,7 +9,7 @@ from coulomb.kinds.image.views import PRESETS, ViewSpec, make_views
 
 
 def test_names():
-    assert set(PRESETS) == {"natural", "small-natural", "digits", "documents", "single-channel"}
+    assert set(PRESETS) == {"natural", "small-natural", "digits", "documents", "single-channel", "captioned"}
     assert PRESETS["documents"]() == PRESETS["digits"]()
 
 
