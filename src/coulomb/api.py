@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import nn
 
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
+from coulomb.evaluation.assess_zero_shot import assess_zero_shot
 from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.examine import examine
 from coulomb.ground.errors import InputError, counted
@@ -18,7 +20,7 @@ from coulomb.index import Index
 from coulomb.index.mine import mine
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.models.image_encoder import ImageEncoder
-from coulomb.models.load import require_weights, run_path
+from coulomb.models.load import TOWERS, require_weights, run_path
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.user_code import is_user_code
 from coulomb.report import build_report
@@ -204,6 +206,7 @@ def evaluate(
     on_test: Any = None,
     on_labels: str | None = None,
     on_group: str | None = None,
+    prompts: str | Sequence[str] | None = None,
     image_size: int | None = None,
     out: str | Path | None = None,
     full: bool = False,
@@ -223,7 +226,9 @@ def evaluate(
             code: ``method="mine.py:MyMethod"``.
         on, on_test: other labeled data on which to evaluate the frozen encoder instead, and their held-out images (default:
             a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels;
-            on_group: see ``group`` of `train`.
+            on_group: see ``group`` of `train`. A run on images and texts is also measured by the names of the classes
+            alone, see `coulomb.evaluation.assess_zero_shot.assess_zero_shot`.
+        prompts: with ``on``, templates of texts for these names, in which ``{}`` is the name; default "a photo of a {}".
         image_size: for an encoder by name; default: what `train` chooses for these images and weights.
         out: JSON file to write the results of an encoder by name to; it must not exist.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
@@ -240,6 +245,11 @@ def evaluate(
         )
     objects = {"data": data, "test": test, "encoder": encoder, "views": views, "method": method}
     path, started = run_path(run), torchrun()
+    pair = path is not None and (path / TOWERS).is_file()
+    if prompts is not None and (on is None or not pair):
+        raise InputError(
+            "prompts: are for labeled images, by a run on images and texts; give both (coulomb evaluate RUN --on photos/)"
+        )
     if started is not None and started.world > 1 and (path is None or has_seeds(path) or on is not None):
         raise InputError(
             f"{str(run)!r}: several processes evaluate one run on its own data only; start this evaluation without torchrun"
@@ -261,7 +271,12 @@ def evaluate(
     folder.require()
     given = existing(**objects)
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
-    if on is not None:
+    if on is not None and pair:
+        if extra := [name for name, value in {**objects, "full": full or None}.items() if value is not None]:
+            raise InputError(f"{extra[0]}: is for runs on images alone, and {str(run)!r} is on columns; leave it out")
+        shared = {"prompts": prompts, "labels": on_labels, "group": on_group, "options": options, "progress": progress}
+        result = assess_zero_shot(folder, on, on_test, **shared)
+    elif on is not None:
         result = transfer(folder, on, on_test, given, labels=on_labels, group=on_group, **shared)
     elif (on_test, on_labels, on_group) != (None, None, None):
         raise InputError("on_test, on_labels and on_group are for other data: give it as on")

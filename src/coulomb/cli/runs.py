@@ -48,6 +48,13 @@ def evaluate(
     on_test: Annotated[str | None, ON_TEST] = None,
     on_labels: Annotated[str | None, ON_LABELS] = None,
     on_group: Annotated[str | None, ON_GROUP] = None,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="with --on, of a run on images and texts: text with {} for the name of a class; may be repeated; default: "
+            "a photo of a {}"
+        ),
+    ] = None,
     knn_k: Annotated[
         int | None,
         typer.Option(
@@ -82,7 +89,8 @@ def evaluate(
     into the report.
 
     --on OTHER evaluates the encoder on other data without training it; results go to transfer/NAME.json. --full fine-tunes
-    copies of the encoder with a fraction of the labels; the run is not changed.
+    copies of the encoder with a fraction of the labels; the run is not changed. Of a run on images and texts, --on measures
+    the image tower, and the accuracy of the names of the classes alone, without any image of OTHER (zero-shot).
 
     Published weights (lite0 --on PHOTOS) are measured without training, next to the same network with random weights and raw
     pixels; photos are read at their original resolution and prepared as the weights expect. Results are written only to --out.
@@ -90,7 +98,7 @@ def evaluate(
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "on_group": on_group}
-    options |= {"full": full, "encoder": encoder}
+    options |= {"full": full, "encoder": encoder, "prompts": prompts or None}
     options |= {"image_size": image_size, "out": out}
     from coulomb.report.tables import evaluation_table, summary_table
 

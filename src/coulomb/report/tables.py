@@ -6,7 +6,9 @@ from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.pair_verdict import PAIR_CONTESTANTS
+from coulomb.ground.text import visible
 
+CONFUSED = 5  # pairs of classes that are shown
 SHOTS = ("1", "5", "10")
 MATCHING = ("R@1", "R@5", "R@10", "MRR")
 # Heading of a column → place of the number in an evaluation, keys separated by dots.
@@ -24,7 +26,7 @@ STRUCTURE = {
 
 
 def evaluation_table(result: Mapping[str, Any]) -> str:
-    """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict.
+    """Returns tables of zero-shot and other classification, retrieval, fine-tuning, classes by frequency, then the verdict.
 
     Of a run on two columns: retrieval in both directions, then the verdict.
     """
@@ -32,7 +34,8 @@ def evaluation_table(result: Mapping[str, Any]) -> str:
         return "\n\n".join(part for part in (_matching(result), _verdict(result)) if part)
     classified = result[_measured(result)[0]].get("classifier") is not None
     ways = {title: key for title, key in ACCURACY.items() if classified or key != "classifier"}
-    parts = [_table(result, "", ways | FEW_SHOT | VIEWS, _measured(result))]
+    views = {} if "zero_shot" in result else VIEWS
+    parts = [_zero_shot(result), _table(result, "", ways | FEW_SHOT | views, _measured(result))]
     found = [name for name in _measured(result) if result[name].get("retrieval") or result[name].get("clustering")]
     parts += [_table(result, "class retrieval", STRUCTURE, found), _fine_tuning(result), _frequency(result)]
     parts += [_filled((result.get("drift") or {}).get("note", "")), _verdict(result)]
@@ -73,6 +76,32 @@ def _matching(result: Mapping[str, Any]) -> str:
     head = ["", *(f"{title} {name}" if name == "R@1" else name for title in ways.values() for name in MATCHING)]
     keys = " and ".join(str(result["trained"][way]["keys"]) for way in ways)
     return aligned(head, rows) + f"\namong {keys} distinct cells that were held out"
+
+
+def _zero_shot(result: Mapping[str, Any]) -> str:
+    """Accuracy by the names of the classes, beside chance, and the classes that are most often taken for another one."""
+    found = result.get("zero_shot")
+    if not found:
+        return ""
+    ks = [k for k in found["top"] if int(k) < len(found["classes"])]  # others are always right
+    head = ["zero-shot, by the words of the classes", *(f"top-{k}" for k in ks), "balanced"]
+    rows = [
+        [title, *(_percent(row["top"][k]) for k in ks), _percent(row["balanced_accuracy"])]
+        for title, row in (("trained encoder", found), ("chance", found["chance"]))
+    ]
+    wrong = [
+        (count, visible(found["classes"][true], 30), visible(found["classes"][taken], 30), sum(line))
+        for true, line in enumerate(found["confusion"])
+        for taken, count in enumerate(line)
+        if taken != true and count
+    ]
+    lines = [
+        f"  {true} taken for {taken}: {count} of {total}"
+        for count, true, taken, total in sorted(wrong, key=lambda each: -each[0])[:CONFUSED]
+    ]
+    prompts = ", ".join(repr(visible(prompt, 60)) for prompt in found["protocol"]["prompts"])
+    note = f"{found['protocol']['test']} held-out images, {len(found['classes'])} classes; prompts: {prompts}"
+    return "\n".join([aligned(head, rows), note, *(["most frequent mistakes:", *lines] if lines else [])])
 
 
 def _fine_tuning(result: Mapping[str, Any]) -> str:
