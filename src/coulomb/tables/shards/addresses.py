@@ -3,10 +3,10 @@
 import glob
 import itertools
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.text import natural_key, visible
+from coulomb.ground.text import first_few, natural_key, visible
 from coulomb.tables.shards.remote import forget_listings, list_matches, scheme
 
 MOST_SHARDS = 100_000
@@ -90,6 +90,40 @@ def expand(text: str) -> list[str]:
     if len(set(addresses)) < len(addresses):
         raise InputError(f"data={visible(text)!r}: names a shard twice; name each once")
     return addresses
+
+
+def named_shards(text: str) -> list[str]:
+    """Returns the addresses of the shards that a URL, braces or names of files stand for, see `expand`.
+
+    Raises:
+        InputError: a local file does not exist, or local and remote shards are mixed.
+    """
+    plain = text.removeprefix("file://") if scheme(text) == "file" else text
+    addresses = expand(str(Path(plain).expanduser()) if scheme(plain) is None else plain)
+    if is_local(addresses) and (missing := [each for each in addresses if not Path(each).exists()]):
+        raise InputError(
+            f"{visible(text)}: {len(missing)} of {len(addresses)} shards do not exist: {first_few(short_names(missing))}"
+        )
+    return addresses
+
+
+def matching_files(pattern: Path) -> list[Path]:
+    """Returns the files of a folder whose names match a pattern such as ``train-*.parquet``, in natural order."""
+    matches = (each for each in pattern.parent.glob(pattern.name) if each.is_file())
+    return sorted(matches, key=lambda path: natural_key(path.name))
+
+
+def shard_suffixes(addresses: list[str]) -> set[str]:
+    """Returns the endings of the names of shards, without the dot, in lower case."""
+    return {address.split("?", 1)[0].rpartition(".")[2].lower() for address in addresses}
+
+
+def is_local(addresses: list[str]) -> bool:
+    """Returns True if all shards are local; raises `InputError` if only some are."""
+    local = {scheme(address) is None for address in addresses}
+    if len(local) > 1:
+        raise InputError(f"data={visible(addresses[0])!r}: local and remote shards cannot be mixed")
+    return local.pop()
 
 
 def short_names(addresses: list[str]) -> list[str]:

@@ -1,14 +1,12 @@
 """Opens whatever holds columns as a :class:`~coulomb.tables.sheets.sheet.Sheet`; there is one module per kind of source."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.text import first_few, natural_key, portable, visible
-from coulomb.tables.shards.addresses import expand, names_shards, short_names
-from coulomb.tables.shards.remote import scheme
+from coulomb.ground.text import first_few, portable, visible
+from coulomb.tables.shards.addresses import is_local, matching_files, named_shards, names_shards, shard_suffixes
 from coulomb.tables.sheets.folder import open_image_folder
 from coulomb.tables.sheets.hub import open_dataset, open_hub_sheet
 from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_table
@@ -16,14 +14,13 @@ from coulomb.tables.sheets.parquet import describe_sheet, open_parquet_sheet
 from coulomb.tables.sheets.sheet import Sheet
 from coulomb.tables.sheets.tar import open_tar_sheet
 from coulomb.tables.sheets.text_files import TEXT_FILES, open_text_files
-from coulomb.tables.sources.files import PARTS, scan_folder
+from coulomb.tables.sources.files import require_one_part, scan_folder
+from coulomb.tables.sources.hub import HUB_NAME
 from coulomb.tables.sources.remote_parquet import remote_footers
-from coulomb.tables.sources.tar import is_local
 from coulomb.tables.table import Table
 
 __all__ = ["Sheet", "open_sheet"]
 
-_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
 _KINDS = (".parquet", ".tar", *TEXT_FILES)
 
 
@@ -76,19 +73,15 @@ def _open_named(data: str | Path) -> Sheet:
         if names_shards(text):
             return _open_addresses(text)
         if "*" in path.name and path.parent.is_dir():
-            files = sorted((each for each in path.parent.glob(path.name) if each.is_file()), key=_natural_name)
+            files = matching_files(path)
             if not files:
                 raise InputError(f"{visible(text)}: no file matches this pattern")
             return _open_files(files, portable(path.name))
     except PermissionError as error:
         raise InputError(f"{visible(error.filename or text)}: permission denied") from None
-    if text.startswith("hub:") or (_HUB_NAME.fullmatch(text) and path.suffix.lower() not in _KINDS):
+    if text.startswith("hub:") or (HUB_NAME.fullmatch(text) and path.suffix.lower() not in _KINDS):
         return open_hub_sheet(text.removeprefix("hub:"))
     raise InputError(f"{visible(text)}: no such file or folder (a hub data set is user/name or hub:name)")
-
-
-def _natural_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
-    return natural_key(path.name)
 
 
 def _open_directory(path: Path) -> Sheet:
@@ -98,7 +91,7 @@ def _open_directory(path: Path) -> Sheet:
         return open_image_folder(path, scan)
     if scan.parquet:
         return _open_files([path / shard for shard in scan.parquet], name)
-    if tars := sorted(path.glob("*.tar"), key=_natural_name):
+    if tars := matching_files(path / "*.tar"):
         return open_tar_sheet([str(tar) for tar in tars], name)
     tables = [path / text for text in scan.texts if Path(text).suffix.lower() in TEXT_FILES]
     if tables:
@@ -110,16 +103,10 @@ def _open_directory(path: Path) -> Sheet:
 
 def _open_addresses(text: str) -> Sheet:
     """Opens shards given by URLs, braces or the names of tar files."""
-    plain = text.removeprefix("file://") if scheme(text) == "file" else text
-    addresses = expand(str(Path(plain).expanduser()) if scheme(plain) is None else plain)
-    suffixes = {address.split("?", 1)[0].rpartition(".")[2].lower() for address in addresses}
+    addresses = named_shards(text)
     if is_local(addresses):
-        files = [Path(each) for each in addresses]
-        if missing := [str(each) for each in files if not each.exists()]:
-            raise InputError(
-                f"{visible(text)}: {len(missing)} of {len(files)} shards do not exist: {first_few(short_names(missing))}"
-            )
-        return _open_files(files, portable(Path(plain).name))
+        return _open_files([Path(each) for each in addresses], portable(Path(text).name))
+    suffixes = shard_suffixes(addresses)
     name = portable(text.rpartition("/")[2])
     if suffixes == {"tar"}:
         return open_tar_sheet(addresses, name)
@@ -137,12 +124,7 @@ def _with_addresses(addresses: list[str]) -> tuple[Any, list[str], list[Any]]:
 
 def _open_files(files: list[Path], name: str) -> Sheet:
     suffixes = {path.suffix.lower() for path in files}
-    parts = sorted({part for file in files if (part := re.split(r"[-_.]", file.name.lower())[0]) in PARTS})
-    if len(parts) > 1:
-        raise InputError(
-            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
-            f"give one, for example {visible(files[0].parent)}/{parts[-1]}-*{files[0].suffix}"
-        )
+    require_one_part(files, name)
     if len(suffixes) > 1:
         raise InputError(f"{visible(name)}: files of several kinds ({first_few(sorted(suffixes))}); give one kind")
     suffix = suffixes.pop()

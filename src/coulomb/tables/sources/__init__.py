@@ -12,21 +12,19 @@ import torch
 from PIL import Image
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.text import first_few, natural_key, portable, visible
+from coulomb.ground.text import first_few, portable, visible
 from coulomb.tables.labels import read_labels
-from coulomb.tables.shards.addresses import expand, names_shards, short_names
-from coulomb.tables.shards.remote import scheme
+from coulomb.tables.shards.addresses import is_local, matching_files, named_shards, names_shards, shard_suffixes
 from coulomb.tables.source import Source
 from coulomb.tables.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
-from coulomb.tables.sources.files import PARTS, open_file_list, open_folder, scan_folder
-from coulomb.tables.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_footer
+from coulomb.tables.sources.files import open_file_list, open_folder, require_one_part, scan_folder
+from coulomb.tables.sources.hub import HUB_NAME, HubSource, image_columns, open_hub, open_parquet, read_footer
 from coulomb.tables.sources.objects import DatasetSource, ImageListSource
 from coulomb.tables.sources.remote_parquet import open_remote_parquet
-from coulomb.tables.sources.tar import is_local, open_tar
+from coulomb.tables.sources.tar import open_tar
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
 _TABLES = {"file list", "parquet", "hub", "tar"}
-_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
 
 
 def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None) -> Source:
@@ -168,26 +166,22 @@ def _open_named(data: str | Path, column: str | None, root: Path | None) -> Sour
     if names_shards(text):
         return _open_addresses(text, column)
     if "*" in path.name and path.parent.is_dir():
-        shards = sorted((match for match in path.parent.glob(path.name) if match.is_file()), key=_natural_name)
+        shards = matching_files(path)
         if not shards:
             raise InputError(f"{visible(text)}: no file matches this pattern")
         return _open_shards(shards, path.name, column)
     if text.startswith("hub:"):
         return open_hub(text.removeprefix("hub:"), label_column=column)
-    if _HUB_NAME.fullmatch(text) and path.suffix.lower() not in _FILES:
+    if HUB_NAME.fullmatch(text) and path.suffix.lower() not in _FILES:
         return open_hub(text, label_column=column)
     raise InputError(
         f"{visible(text)}: no such file or folder (built in: {', '.join(BUILT_IN)}; a hub data set is user/name or hub:name)"
     )
 
 
-def _natural_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
-    return natural_key(path.name)
-
-
 def _open_directory(path: Path, column: str | None) -> Source:
     scan = scan_folder(path)
-    if not scan.images and not scan.parquet and (tars := sorted(path.glob("*.tar"), key=_natural_name)):
+    if not scan.images and not scan.parquet and (tars := matching_files(path / "*.tar")):
         return open_tar([str(tar) for tar in tars], name=path.resolve().name, label_column=column)
     if scan.images or not scan.parquet:
         return open_folder(path, scan)
@@ -196,18 +190,8 @@ def _open_directory(path: Path, column: str | None) -> Source:
 
 def _open_addresses(text: str, column: str | None) -> Source:
     """Opens shards given by URLs, braces or the names of tar files."""
-    addresses = expand(
-        text.removeprefix("file://")
-        if scheme(text) == "file"
-        else str(Path(text).expanduser())
-        if scheme(text) is None
-        else text
-    )
-    kinds = {address.split("?", 1)[0].rsplit(".", 1)[-1].lower() for address in addresses}
-    if is_local(addresses) and (missing := [each for each in addresses if not Path(each).exists()]):
-        raise InputError(
-            f"{visible(text)}: {len(missing)} of {len(addresses)} shards do not exist: {first_few(short_names(missing))}"
-        )
+    addresses = named_shards(text)
+    kinds = shard_suffixes(addresses)
     if kinds == {"tar"}:
         return open_tar(addresses, name=_shared_name(addresses), label_column=column)
     if kinds == {"parquet"} and not is_local(addresses):
@@ -227,12 +211,7 @@ def _shared_name(addresses: list[str]) -> str:
 
 
 def _open_shards(shards: list[Path], name: str, column: str | None) -> Source:
-    parts = sorted({part for shard in shards if (part := re.split(r"[-_.]", shard.name.lower())[0]) in PARTS})
-    if len(parts) > 1:
-        raise InputError(
-            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
-            f"give one, for example {visible(shards[0].parent)}/{parts[-1]}-*.parquet"
-        )
+    require_one_part(shards, name)
     return open_parquet(shards, name=portable(name), label_column=column)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -192,6 +193,16 @@ def _may_be_folder(link: os.DirEntry[str]) -> bool:
         return link.is_dir()
     except OSError:
         return True
+
+
+def require_one_part(files: list[Path], name: str) -> None:
+    """Raises `InputError` if shards are of several parts of a data set, such as train and test."""
+    parts = sorted({part for file in files if (part := re.split(r"[-_.]", file.name.lower())[0]) in PARTS})
+    if len(parts) > 1:
+        raise InputError(
+            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
+            f"give one, for example {visible(files[0].parent)}/{parts[-1]}-*{files[0].suffix}"
+        )
 
 
 def open_folder(root: Path, scan: FolderScan) -> FileSource:

@@ -1,6 +1,7 @@
 """Images in tables: Parquet files in the layout of the Hugging Face hub, and data sets of the ``datasets`` library."""
 
 import os
+import re
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from coulomb.tables.source import EncodedSource, Labels
 from coulomb.tables.sources.files import is_inside
 
 IMAGE_COLUMNS = ("image", "img")
+HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
 _PLAIN_TYPES = ("int", "uint", "float", "string", "large_string", "bool", "date", "timestamp")
 
 

@@ -14,7 +14,7 @@ from coulomb.ground.text import portable, visible
 from coulomb.tables.labels import LABEL_COLUMNS, choose_label_column, read_labels
 from coulomb.tables.shards.addresses import short_names
 from coulomb.tables.shards.blocks import Blocks, cut_blocks
-from coulomb.tables.shards.remote import Stamp, scheme
+from coulomb.tables.shards.remote import Stamp
 from coulomb.tables.shards.store import Store, find_stamp, version_number
 from coulomb.tables.shards.table import ShardTable, find_table, make_table
 from coulomb.tables.shards.tar import list_tar
@@ -223,11 +223,3 @@ def _label(source: TarSource, tables: list[ShardTable], requested: str | None) -
     if labels is not None:
         source.labels = np.append(labels, -1)[np.concatenate(rows)]
     source.label_column = chosen
-
-
-def is_local(addresses: list[str]) -> bool:
-    """Returns True if all shards are local; raises `InputError` if only some are."""
-    local = {scheme(address) is None for address in addresses}
-    if len(local) > 1:
-        raise InputError(f"data={visible(addresses[0])!r}: local and remote shards cannot be mixed")
-    return local.pop()
