@@ -227,6 +227,12 @@ def test_columns_of_negatives_are_keys(tmp_path):
         ({"method": "simclr"}, "method='simclr'"),
         ({"method": "clipp"}, "clip"),
         ({"whitening": 0.5}, "whitening=0.5"),
+        ({"layer_decay": 0.75}, "layer_decay=0.75"),
+        ({"preset": "paper"}, "preset='paper'"),
+        ({"n_views": 2}, "n_views=2"),
+        ({"head_layers": 3}, "head_layers=3"),
+        ({"channels": 1}, "channels=1"),
+        ({"warmup_epochs": 50.0}, "warmup_epochs=50"),
         ({"batch_size": 1000}, "batch_size=1000"),
     ],
 )
@@ -234,6 +240,17 @@ def test_wrong_options_are_named(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         coulomb.train(squares(1), out=str(tmp_path / "run"), **OPTIONS | {"batch_size": 6} | changes)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_short_run_has_a_short_warm_up(tmp_path):
+    plan = resolve_run({"data": squares(1), "columns": "image,caption", "batch_size": 6, "epochs": 2})
+    assert plan.config.warmup_epochs == pytest.approx(0.1) and plan.config.knn_every == 1
+
+
+def test_columns_whose_folders_would_be_the_same_are_refused():
+    data = {"a b": squares(1)["caption"], "a/b": squares(1)["caption"][::-1]}
+    with pytest.raises(InputError, match=r"'a b' and 'a/b'"):
+        resolve_run({"data": data, "columns": ["a b", "a/b"], "batch_size": 6})
 
 
 def test_clip_needs_columns(tmp_path):

@@ -5,6 +5,8 @@ import io
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from coulomb.evaluation.pairs import Embedded, PairInputs, assess_pairs
 from coulomb.ground.files import write_atomically, write_json
@@ -35,25 +37,28 @@ def assess_columns(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = Tru
     if len(train) > MOST_TRAIN:
         some = np.sort(numpy_generator(plan.config.seed, "linear map").choice(train, MOST_TRAIN, replace=False))
     trained = {name: load_encoder(folder.tower(plan.tower_of(name).name)) for name in names}
-    start = {name: load_encoder(folder.initial / plan.tower_of(name).name) for name in names}
-    with progress_bar(2 * (2 * len(test) + len(some)), "evaluating", progress) as advance:
-
-        def embed(table: Columns, encoders: dict[str, Encoder], rows: np.ndarray) -> tuple[Embedded, np.ndarray]:
-            found = [encode_rows(plan, table, name, encoders[name], rows, progress=advance) for name in names]
-            return Embedded(*(features.numpy() for features, _ in found)), found[0][1] & found[1][1]
-
-        now, read = embed(plan.held_out, trained, test)
-        before, _ = embed(plan.held_out, start, test)
-        before_train, known = embed(plan.table, start, some)
-    places = [[column.name for column in plan.columns].index(name) for name in names]
+    start = {name: load_encoder(folder.start(plan.tower_of(name).name)) for name in names}
+    trained_again = [name for name in names if not plan.tower_of(name).cached]
+    total = (len(names) + len(trained_again)) * len(test) + len(names) * len(some)
+    with progress_bar(total, "evaluating", progress) as advance:
+        before = {name: encode_rows(plan, name, start[name], test, progress=advance, held_out=True) for name in names}
+        fitted = {name: encode_rows(plan, name, start[name], some, progress=advance, held_out=False) for name in names}
+        now = {
+            name: encode_rows(plan, name, trained[name], test, progress=advance, held_out=True)
+            if name in trained_again
+            else (adapted(trained[name], before[name][0]), before[name][1])
+            for name in names
+        }
+    read, known = (found[names[0]][1] & found[names[1]][1] for found in (now, fitted))
+    places = [plan.place(name) for name in names]
     texts = [_texts(plan.held_out, name, test[read]) if plan.kinds[name] == "text" else None for name in names]
     assessment = assess_pairs(
         PairInputs(
             columns=names,
             ids=plan.test_ids[test[read]][:, places],
-            trained=_kept(now, read),
-            untouched=_kept(before, read),
-            untouched_train=_kept(before_train, known),
+            trained=_kept(now, names, read),
+            untouched=_kept(before, names, read),
+            untouched_train=_kept(fitted, names, known),
             train_ids=plan.cell_ids[some[known]][:, places],
             weights=" and ".join(
                 dict.fromkeys(plan.tower_of(name).encoder for name in names if plan.tower_of(name).weights)
@@ -85,8 +90,15 @@ def assess_columns(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = Tru
     return result
 
 
-def _kept(embedded: Embedded, read: np.ndarray) -> Embedded:
-    return Embedded(embedded.first[read], embedded.second[read])
+@torch.no_grad()
+def adapted(encoder: Encoder, features: Tensor) -> Tensor:
+    """Returns the embeddings [n, D] of features [n, F] that the encoder's frozen backbone computed before."""
+    return features if encoder.adapter is None else encoder.adapter(features)
+
+
+def _kept(found: dict[str, tuple[Tensor, np.ndarray]], names: tuple[str, str], read: np.ndarray) -> Embedded:
+    first, second = (found[name][0].numpy()[read] for name in names)
+    return Embedded(first, second)
 
 
 def _texts(table: Columns, column: str, rows: np.ndarray) -> list[str]:

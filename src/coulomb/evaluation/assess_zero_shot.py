@@ -121,7 +121,7 @@ def _contestants(
     """Returns the image tower after training and, if the run has it, before."""
     found: dict[str, ImageNetwork] = {"trained": tower.encoder}
     column, name = next((name, each["tower"]) for name, each in pair.columns.items() if each["kind"] == "image")
-    start = folder.initial / safe_name(name)
+    start = folder.start(name)
     if (start / DESCRIPTION).is_file():
         network = load_encoder(start)
         assert isinstance(network, ImageNetwork)

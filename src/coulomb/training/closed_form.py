@@ -38,7 +38,7 @@ def fitted_adapters(plan: ColumnsPlan, caches: dict[str, FeatureCache], path: Pa
         with open_arrays(path) as stored:
             return {name: (stored[f"weight_{side}"], stored[f"bias_{side}"]) for side, name in enumerate(names)}
     rows = plan.split.train
-    places = [[column.name for column in plan.columns].index(name) for name in plan.names]
+    places = [plan.place(name) for name in plan.names]
     features = [_training_views(caches[name], plan, name) for name in plan.names]
     views = max(len(each) for each in features)
     both = [np.concatenate([each[view % len(each)] for view in range(views)]) for each in features]

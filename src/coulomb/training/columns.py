@@ -21,13 +21,13 @@ from coulomb.models.lora import merge_lora
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.vector_network import build_vector_encoder
 from coulomb.tables import Samples
-from coulomb.training.cells import column_cells
+from coulomb.training.cells import column_cells, column_kind
 from coulomb.training.checkpoints import is_finished
 from coulomb.training.closed_form import fitted_adapters, set_adapter
 from coulomb.training.feature_cache import FeatureCache
 from coulomb.training.loop import Loop
 from coulomb.training.order import ColumnViews
-from coulomb.training.plan.columns import ColumnsPlan, TowerPlan, id_tensor
+from coulomb.training.plan.columns import ColumnsPlan, TowerPlan
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stopping import Signals
 from coulomb.training.watching.live_pairs import LivePairs
@@ -78,8 +78,13 @@ def fit_columns(
     caches: dict[str, FeatureCache] = {}
     finished = is_finished(checkpoint, plan.updates)
     for column in plan.columns:
-        tower, encoder = plan.tower_of(column.name), encoders[plan.tower_of(column.name).name]
-        cells[column.name], kinds[column.name] = column_cells(plan, plan.table, column.name, encoder)
+        tower = plan.tower_of(column.name)
+        encoder = encoders[tower.name]
+        cells[column.name] = column_cells(plan.table.columns[column.name], encoder)
+        kinds[column.name] = column_kind(plan, column.name, encoder)
+        if tower.kind == "text":
+            for note in cells[column.name].notes:
+                log.info("%s: %s", column.name, note)
         if tower.cached and not finished:
             cache = _cached(plan, loop, tower, encoder, column.name, cells, kinds, progress=progress)
             cells[column.name] = cache.cells(plan.first_rows(column.name))
@@ -97,13 +102,9 @@ def fit_columns(
         plan.table.with_cells(cells),
         kinds,
         cache_bytes=int(config.cache_gb * 2**30),
-        workers=max(
-            plan.workers(column.name) for column in plan.columns if not plan.tower_of(column.name).cached or finished
-        )
-        if any(not tower.cached for tower in plan.towers)
-        else 0,
+        workers=max((plan.workers(name) for name in kinds if name not in caches), default=0),
     )
-    corrupt.watch(samples)
+    corrupt.watch(samples, trains=True)
     samples.load(progress=progress)
     method = make_columns_method(plan, encoders)
     log.info(
@@ -148,7 +149,7 @@ def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> di
     """
     encoders = {}
     for tower in plan.towers:
-        start = folder.initial / tower.name
+        start = folder.start(tower.name)
         if (start / DESCRIPTION).is_file():
             encoder = load_encoder(start).train()
         else:
@@ -202,7 +203,7 @@ def _cached(
     """Computes the features of the distinct training cells of a column once, by the frozen backbone."""
     distinct = np.unique(plan.first_rows(column)[plan.split.train])
     views = plan.config.cached_views if tower.kind == "image" else 1
-    path = loop.folder.path / f"features-{[each.name for each in plan.columns].index(column)}.f32"
+    path = loop.folder.path / f"features-{plan.place(column)}.f32"
     encoder.to(loop.device)
     cache = FeatureCache(path, distinct, views=views, dim=encoder.backbone_dim, seed=plan.config.seed)
     read = Samples(
@@ -223,10 +224,9 @@ def make_columns_method(plan: ColumnsPlan, encoders: dict[str, Encoder]) -> Meth
     shared = {name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")}
     if not plan.several:
         (encoder,) = encoders.values()
-        counts = None
         return build_method(
             config.method, plan.method, encoder,
-            shared=shared, num_images=len(plan.learned), class_counts=counts, own=config.method_options,
+            shared=shared, num_images=len(plan.learned), class_counts=None, own=config.method_options,
         )  # fmt: skip
     towers = {name: Tower(encoder, head_layers=0) for name, encoder in encoders.items()}
     by_column = {column.name: towers[plan.tower_of(column.name).name] for column in plan.columns}
@@ -234,7 +234,7 @@ def make_columns_method(plan: ColumnsPlan, encoders: dict[str, Encoder]) -> Meth
         config.method,
         plan.method,
         Towers(by_column),
-        cell_ids=id_tensor(plan),
+        cell_ids=torch.from_numpy(plan.cell_ids[plan.learned]),
         negatives=plan.negatives,
         shared=shared,
         own=config.method_options,

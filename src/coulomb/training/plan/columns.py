@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from coulomb.ground.errors import InputError, counted, did_you_mean
+from coulomb.ground.text import safe_name
 from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, PAIR_METHODS, Method
@@ -28,15 +28,15 @@ from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.tuning import Tune
 from coulomb.models.vector_network import NAMES as VECTOR_ENCODERS
 from coulomb.tables import Columns, Samples
-from coulomb.tables.cell_split import shared_cells, split_rows
+from coulomb.tables.cell_split import joint_ids, shared_cells, split_rows
 from coulomb.tables.columns import Column, open_columns, parse_columns
-from coulomb.tables.equal_cells import equal_cells
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given
 from coulomb.training.plan.plan import batches_per_epoch, count_processes
 from coulomb.training.plan.prepare import Split, fast_bf16
+from coulomb.training.plan.resolved import Steps
 from coulomb.training.plan.start import LEAST_SIDE, photo_size
 from coulomb.training.record.folder import RunFolder, free_folder, read_split
 from coulomb.training.record.provenance import changed, column_fingerprint
@@ -86,7 +86,7 @@ class TowerPlan:
 
 
 @dataclass(frozen=True)
-class ColumnsPlan:
+class ColumnsPlan(Steps):
     """What a run on columns will do: every value decided, every name resolved.
 
     Attributes:
@@ -101,6 +101,8 @@ class ColumnsPlan:
         test_ids: likewise for the held-out data; of the same table, the same array.
         method: the class of the method.
         processes: number of processes that the run begins with.
+        learned: the training rows.
+        steps_per_epoch: batches per epoch.
 
     Raises:
         InputError: there are fewer pairs than one batch.
@@ -118,9 +120,11 @@ class ColumnsPlan:
     method: type[Method]
     processes: int = 1
     module: nn.Module | None = None
+    learned: np.ndarray = field(init=False)
     steps_per_epoch: int = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "learned", self.split.train)
         steps = batches_per_epoch(len(self.learned), self.config.batch_size, self.processes)
         object.__setattr__(self, "steps_per_epoch", steps)
 
@@ -139,6 +143,10 @@ class ColumnsPlan:
         """Whether columns are contrasted with each other; else views of one column."""
         return len(self.columns) > 1
 
+    def place(self, column: str) -> int:
+        """Returns the place of a column among all."""
+        return [each.name for each in self.columns].index(column)
+
     def tower_of(self, column: str) -> TowerPlan:
         """Returns the tower of a column."""
         return next(tower for tower in self.towers if column in tower.columns)
@@ -147,11 +155,6 @@ class ColumnsPlan:
     def held_out(self) -> Columns:
         """The table that holds the rows ``split.test``."""
         return self.table if self.test_table is None else self.test_table
-
-    @property
-    def learned(self) -> np.ndarray:
-        """The training rows."""
-        return self.split.train
 
     @property
     def learned_labels(self) -> np.ndarray | None:
@@ -168,21 +171,6 @@ class ColumnsPlan:
         """Steps from which on a checkpoint is written at the end of each epoch: those of cached features take milliseconds."""
         return 50
 
-    @property
-    def batch(self) -> int:
-        """Rows per step of all processes together."""
-        return self.config.batch_size * self.processes
-
-    @property
-    def steps(self) -> int:
-        """Batches in the whole run."""
-        return self.config.epochs * self.steps_per_epoch
-
-    @property
-    def updates(self) -> int:
-        """Optimizer steps in the whole run: one per ``accumulate`` batches."""
-        return math.ceil(self.steps / self.config.accumulate)
-
     def decoded(self, *, progress: bool = True) -> "ColumnsPlan":
         """Returns itself: cells are read when they are needed."""
         return self
@@ -195,16 +183,12 @@ class ColumnsPlan:
     @property
     def closed_form(self) -> bool:
         """Whether the adapters begin as the best linear map: of two columns with frozen towers that are not the same."""
-        names = self.names
-        return (
-            len(names) == 2
-            and self.tower_of(names[0]) is not self.tower_of(names[1])
-            and all(tower.cached for tower in self.towers)
-        )
+        apart = len(self.names) == len(self.towers) == 2 and len({self.tower_of(name).name for name in self.names}) == 2
+        return apart and all(tower.cached for tower in self.towers)
 
     def first_rows(self, column: str) -> np.ndarray:
         """Returns for each row of the table the first training row with the same cell; the row itself if there is none."""
-        ids = self.cell_ids[:, [each.name for each in self.columns].index(column)]
+        ids = self.cell_ids[:, self.place(column)]
         train, first = self.split.train, np.arange(len(ids))
         _, at, inverse = np.unique(ids[train], return_index=True, return_inverse=True)
         first[train] = train[at[inverse]]
@@ -239,8 +223,7 @@ class ColumnsPlan:
             "columns": {column.name: self.kinds[column.name] for column in self.columns},
             "negatives": list(self.negatives),
             "distinct": {
-                name: len(np.unique(self.cell_ids[:, place]))
-                for place, name in enumerate(column.name for column in self.columns)
+                column.name: len(np.unique(self.cell_ids[:, place])) for place, column in enumerate(self.columns)
             },
             "train": len(self.split.train),
             "test": len(self.split.test),
@@ -347,18 +330,19 @@ def reopen_columns(
 
 def _plan(given: Given, config: Config, *, complete: bool, trains: bool = True) -> ColumnsPlan:
     """Opens the data and resolves all names; ``complete``: fill in what ``config``, a user's options, leaves open."""
-    _require_names(given, config)
     asked = parse_columns(str(config.columns))
+    _require_options(given, config, several=len(asked) > 1)
     table = open_columns(_data(given, "data", config), asked, root=config.root, labels=config.labels)
     test_given = _data(given, "test", config)
     test_table = None if test_given is None else open_columns(test_given, asked, root=config.root, labels=config.labels)
     kinds = table.kinds
     names = tuple(column.name for column in asked)
-    cell_ids, test_ids = shared_ids(table, test_table, kinds, names)
+    ids = joint_ids([table] if test_table is None else [table, test_table], names)
+    cell_ids, test_ids = ids[0], ids[-1]
     split = _split(config, table, test_table, asked, cell_ids, test_ids)
     towers = plan_towers(config, table, asked, split)
     if complete:
-        config = _complete(given.named, config, towers, len(split.train), kinds, several=len(names) > 1)
+        config = _complete(given.named, config, towers, len(split.train), several=len(names) > 1)
     method = _method(given, config, several=len(names) > 1)
     return ColumnsPlan(
         config,
@@ -375,44 +359,43 @@ def _plan(given: Given, config: Config, *, complete: bool, trains: bool = True) 
     )
 
 
-def shared_ids(
-    table: Columns, test_table: Columns | None, kinds: dict[str, str], names: tuple[str, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids [N, C] of the cells of both tables; equal cells of columns of one kind have equal ids."""
-    tables = [table] if test_table is None else [table, test_table]
-    ids = [np.empty((len(each), len(names)), np.int64) for each in tables]
-    for kind in dict.fromkeys(kinds[name] for name in names):
-        parts = [
-            (side, place) for side in range(len(tables)) for place, name in enumerate(names) if kinds[name] == kind
-        ]
-        numbered = equal_cells(kind, [tables[side].columns[names[place]] for side, place in parts])
-        for (side, place), each in zip(parts, numbered, strict=True):
-            ids[side][:, place] = each
-    return ids[0], ids[-1]
-
-
 def _data(given: Given, name: str, config: Config) -> Any:
     value = getattr(given, name)
     return getattr(config, name) if value is None else value
 
 
-def _require_names(given: Given, config: Config) -> None:
-    """Raises `InputError` for options that belong to runs on images alone."""
+# Options of runs on images alone, with the values that mean nothing.
+OF_IMAGES = {
+    "whitening": 0.0,
+    "stay_close": 0.0,
+    "neighbors": 0,
+    "long_tail": None,
+    "sampler": "uniform",
+    "compile": False,
+    "head_epochs": 0.0,
+    "layer_decay": 1.0,
+    "preset": "small",
+}
+OF_ONE_COLUMN = ("n_views", "head_layers", "head_hidden_dim")
+
+
+def _require_options(given: Given, config: Config, *, several: bool) -> None:
+    """Raises `InputError` for options that have no effect on a run on columns."""
     if given.module is not None:
         raise InputError("encoder: an object or a file of your own trains on images alone; give names with columns")
     if given.views is not None:
         raise InputError("views: your own views are for images alone; leave them out with columns")
-    others = {
-        "whitening": 0.0,
-        "stay_close": 0.0,
-        "neighbors": 0,
-        "long_tail": None,
-        "sampler": "uniform",
-        "compile": False,
-    }
-    for name, default in others.items():
+    for name, default in OF_IMAGES.items():
         if (value := getattr(config, name)) != default:
             raise InputError(f"{name}={value!r}: is for runs on images alone; leave it out with columns")
+    if config.channels not in (None, 3):
+        raise InputError(f"channels={config.channels}: pictures of a column have 3; leave it out")
+    for name in OF_ONE_COLUMN if several else ():
+        if name in given.named:
+            raise InputError(
+                f"{name}={given.named[name]!r}: has no effect on several columns, which have one view and no head each; "
+                "leave it out"
+            )
 
 
 def _split(
@@ -450,6 +433,7 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
     kinds, names = table.kinds, tuple(column.name for column in columns)
     encoders, tunes = by_column("encoder", config.encoder, names), by_column("tune", config.tune, names)
     towers: dict[tuple[str, str, str], TowerPlan] = {}
+    folders: dict[str, str] = {}
     for column in columns:
         name, kind = column.name, kinds[column.name]
         alike = [
@@ -470,6 +454,11 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
                 f"tune={config.tune!r}: {name} begins from random weights ({encoder}), which are not worth keeping; give "
                 f"{name}=all, or an encoder with weights"
             )
+        if (folder := safe_name(name)) in folders:
+            raise InputError(
+                f"columns={config.columns!r}: {folders[folder]!r} and {name!r} would have the same folder; rename one"
+            )
+        folders[folder] = name
         key = kind, encoder, chosen
         if key in towers:
             towers[key] = replace(towers[key], columns=(*towers[key].columns, name))
@@ -526,12 +515,11 @@ def _complete(
     asked: Config,
     towers: tuple[TowerPlan, ...],
     rows: int,
-    kinds: dict[str, str],
     *,
     several: bool,
 ) -> Config:
     """Completes the configuration: settings by the towers and the number of pairs, overridden by the options ``named``."""
-    values = settings(towers, rows, several=several)
+    values = settings(towers, rows, named.get("batch_size"), named.get("epochs"), several=several)
     method = str(named.get("method") or ("clip" if several else "simclr"))
     found = PAIR_METHODS.get(method) if several else METHODS.get(method)
     own = named.get("method_options", {})
@@ -545,8 +533,10 @@ def _complete(
     return replace(asked, **values | taken | chosen)
 
 
-def settings(towers: tuple[TowerPlan, ...], rows: int, *, several: bool) -> dict[str, Any]:
-    """Returns the settings that depend on what is trained and on how many rows.
+def settings(
+    towers: tuple[TowerPlan, ...], rows: int, batch: int | None, epochs: int | None, *, several: bool
+) -> dict[str, Any]:
+    """Returns the settings that depend on what is trained, on how many rows, and on ``batch`` and ``epochs`` if given.
 
     ==============================  =========  ==============  =========================
     what is trained                 lr         batch           epochs
@@ -566,8 +556,10 @@ def settings(towers: tuple[TowerPlan, ...], rows: int, *, several: bool) -> dict
         lr, most, updates = 1e-3, 512, 3000
     else:
         lr, most, updates = 5e-5, 128, 1500
-    batch = max(2, min(most, rows if several else rows // 2))
-    epochs = max(1, min(200 if trained else 1000, math.ceil(updates * batch / max(rows, 1))))
+    if batch is None:
+        batch = max(2, min(most, rows if several else rows // 2))
+    if epochs is None:
+        epochs = max(1, min(200 if trained else 1000, math.ceil(updates * batch / max(rows, 1))))
     return {
         "batch_size": batch,
         "epochs": epochs,
@@ -604,8 +596,3 @@ def _method(given: Given, config: Config, *, several: bool) -> type[Method]:
     if {"class_counts", "num_classes"} & set(accepted_parameters(method)[0]) or method.needs_labels:
         raise InputError(f"method={config.method!r}: needs labels, which columns do not have yet; give simclr")
     return method
-
-
-def id_tensor(plan: ColumnsPlan) -> torch.Tensor:
-    """Returns the ids of the cells [n, C] of the training rows."""
-    return torch.from_numpy(plan.cell_ids[plan.split.train])

@@ -205,8 +205,14 @@ class Config:
                 limits = {"at_most": MOST} | limits
             require_option(option.name, value, hints[option.name], choices=option.metadata["choices"], **limits)
         check_method_name(self.method)
+        if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
+            raise InputError(f"lr_drops={self.lr_drops!r}: must be fractions of the run, from 0 to 1")
+        check_thresholds(self.many_above, self.few_below)
+        for name in ("warmup_epochs", "head_epochs"):
+            if getattr(self, name) > self.epochs:
+                raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
         if self.columns is not None:
-            return  # see coulomb.training.plan.columns
+            return  # the others: coulomb.training.plan.columns
         tune = Tune.parse(self.tune)
         for name in ("stay_close", "head_epochs"):
             if tune.frozen and getattr(self, name):
@@ -226,13 +232,6 @@ class Config:
             )
         if self.long_tail is not None:
             LongTail.parse(self.long_tail)
-        if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
-            raise InputError(f"lr_drops={self.lr_drops!r}: must be fractions of the run, from 0 to 1")
-        check_thresholds(self.many_above, self.few_below)
-        for name in ("warmup_epochs", "head_epochs"):
-            if getattr(self, name) > self.epochs:
-                raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
-
         if self.neighbors and (tune.kind != "none" or self.n_views < 2):
             raise InputError(
                 f"neighbors={self.neighbors!r}: needs tune='none' and n_views of at least 2, not tune={self.tune!r} and "

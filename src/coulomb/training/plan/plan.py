@@ -8,7 +8,6 @@ recipe   →  of method and preset, overridden by the options: the complete `Con
 
 import copy
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,6 +35,7 @@ from coulomb.training.plan.given import Given
 from coulomb.training.plan.prepare import Facts, Prepared, arrange, decode, measure, open_data
 from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.recipes_from_weights import from_weights
+from coulomb.training.plan.resolved import Steps
 from coulomb.training.plan.start import AUTO
 from coulomb.training.record.folder import RunFolder, free_folder, read_split
 from coulomb.training.record.provenance import changed, fingerprints
@@ -46,7 +46,7 @@ Sources = tuple[Source, Source | None]  # the data, and the test set if there is
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Steps):
     """What a run will do: every value decided, every name resolved.
 
     Attributes:
@@ -99,21 +99,6 @@ class Plan:
     def epochs_of(self) -> int:
         """Steps from which on a checkpoint is written at the end of each epoch: always."""
         return 1
-
-    @property
-    def batch(self) -> int:
-        """Images per step of all processes together; a run that is resumed on another number of processes keeps it."""
-        return self.config.batch_size * self.processes
-
-    @property
-    def steps(self) -> int:
-        """Batches in the whole run."""
-        return self.config.epochs * self.steps_per_epoch
-
-    @property
-    def updates(self) -> int:
-        """Optimizer steps in the whole run: one per ``accumulate`` batches."""
-        return math.ceil(self.steps / self.config.accumulate)
 
     def announce(self) -> None:
         """Logs what the encoder begins from, and a warning if the names of images look as if some belonged together."""

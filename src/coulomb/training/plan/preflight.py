@@ -218,13 +218,7 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
         "encoder": config.encoder,
         "start": prepared.facts.start.reason,
         "image_size": prepared.facts.image_size,
-        "epochs": config.epochs,
-        "batch_size": config.batch_size,
-        "learned": len(planned.learned),
-        "steps_per_epoch": planned.steps_per_epoch,
-        "steps": planned.steps,
-        "updates": planned.updates,
-        "processes": planned.processes,
+        **planned.count_steps(),
     }
     learned = set(looks[0].hashes(set(prepared.train.indices.tolist()) & set(looks[0].readable)))
     tested = Counter(looks[-1].hashes(set(prepared.test.indices.tolist()) & set(looks[-1].readable)))

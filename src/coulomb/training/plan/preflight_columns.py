@@ -77,13 +77,7 @@ def _add_plan(result: dict[str, Any], planned: ColumnsPlan) -> None:
             }
             for tower in planned.towers
         ],
-        "epochs": config.epochs,
-        "batch_size": config.batch_size,
-        "learned": len(planned.learned),
-        "steps_per_epoch": planned.steps_per_epoch,
-        "steps": planned.steps,
-        "updates": planned.updates,
-        "processes": planned.processes,
+        **planned.count_steps(),
     }
 
 

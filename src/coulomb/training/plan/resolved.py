@@ -1,6 +1,7 @@
-"""What the training loop reads of a plan, whatever its samples are."""
+"""What the training loop reads of a plan, whatever its samples are; and the steps of a run."""
 
-from typing import Protocol
+import math
+from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
@@ -8,6 +9,42 @@ from torch import nn
 from coulomb.methods import Method
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.training.plan.config import Config
+
+
+class Steps:
+    """Steps and updates of a run, from its options and the number of batches per epoch; both kinds of plans derive from it."""
+
+    config: Config
+    processes: int
+    learned: np.ndarray
+    steps_per_epoch: int
+
+    @property
+    def batch(self) -> int:
+        """Samples per step of all processes together; a run that is resumed on another number of processes keeps it."""
+        return self.config.batch_size * self.processes
+
+    @property
+    def steps(self) -> int:
+        """Batches in the whole run."""
+        return self.config.epochs * self.steps_per_epoch
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps in the whole run: one per ``accumulate`` batches."""
+        return math.ceil(self.steps / self.config.accumulate)
+
+    def count_steps(self) -> dict[str, Any]:
+        """Returns the numbers of epochs, samples, steps, updates and processes, JSON-serializable."""
+        return {
+            "epochs": self.config.epochs,
+            "batch_size": self.config.batch_size,
+            "learned": len(self.learned),
+            "steps_per_epoch": self.steps_per_epoch,
+            "steps": self.steps,
+            "updates": self.updates,
+            "processes": self.processes,
+        }
 
 
 class Resolved(Protocol):

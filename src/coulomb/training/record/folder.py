@@ -61,6 +61,10 @@ class RunFolder:
         """Returns the folder of the encoder of a tower, in a run on columns."""
         return self.path / "towers" / safe_name(name)
 
+    def start(self, name: str) -> Path:
+        """Returns the folder of the encoder with which a tower began."""
+        return self.initial / safe_name(name)
+
     def refuse_existing(self) -> None:
         """Raises `InputError` if the folder exists and is not empty."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):

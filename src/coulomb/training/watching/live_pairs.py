@@ -57,7 +57,7 @@ class LivePairs(EveryFewEpochs):
             unit = [normalize(each[kept], dim=1) for each in (first, second)]
             line["modality_gap"] = float((unit[0].mean(0) - unit[1].mean(0)).norm())
             line["second_std"], line["second_rank"] = feature_std(unit[1]), effective_rank(unit[1])
-            places = [[column.name for column in self.plan.columns].index(name) for name in names]
+            places = [self.plan.place(name) for name in names]
             pairs = distinct_pairs(self.plan.test_ids[self.rows][kept.numpy()][:, places])
             scores = pair_retrieval(first[kept][pairs.first_rows], second[kept][pairs.second_rows], pairs.correct)
             line |= {f"recall_at_{k}": value for k, value in scores["mean"]["recall_at"].items()}
@@ -68,11 +68,11 @@ class LivePairs(EveryFewEpochs):
         """Returns embeddings [n, D] of the held-out rows in a column, zeros for unreadable cells, and which were read."""
         encoder = self.encoders[self.plan.tower_of(column).name]
         if not encoder.cached:
-            return encode_rows(self.plan, self.plan.held_out, column, encoder, self.rows, device)
+            return encode_rows(self.plan, column, encoder, self.rows, device, held_out=True)
         if column not in self.computed:
             encoder.cached = False
             with encoder.without_adapter():
-                self.computed[column] = encode_rows(self.plan, self.plan.held_out, column, encoder, self.rows, device)
+                self.computed[column] = encode_rows(self.plan, column, encoder, self.rows, device, held_out=True)
             encoder.cached = True
         features, read = self.computed[column]
         return encoder(features.to(device)).float().cpu(), read

@@ -134,11 +134,13 @@ class CorruptImages(pl.Callback):
         for store in stores:
             self.watch(store)
 
-    def watch(self, store: Samples) -> None:
-        """Adds the samples of a store that could not be read; the first store is the one whose batches train."""
+    def watch(self, store: Samples, *, trains: bool = False) -> None:
+        """Adds the samples of a store that could not be read. The first store is the one whose batches train; ``trains``:
+        this one.
+        """
         if id(store) in self.reasons:
             return
-        self.stores.append(store)
+        self.stores.insert(0 if trains else len(self.stores), store)
         self.reasons[id(store)], self.named[id(store)] = {}, set(store.rounded)
         self.add(store, store.failures)
 
