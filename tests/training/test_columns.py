@@ -223,6 +223,8 @@ def test_columns_of_negatives_are_keys(tmp_path):
         ({"columns": "image,text"}, "text"),
         ({"encoder": "image=static,caption=static"}, "encoder='static'"),
         ({"encoder": "image=convnet,captions=static"}, "captions"),
+        ({"encoder": "image=convnett,caption=static"}, "convnett"),
+        ({"encoder": "image=convnet,caption=./nowhere"}, "nowhere"),
         ({"tune": "image=none"}, "tune='image=none'"),
         ({"method": "simclr"}, "method='simclr'"),
         ({"method": "clipp"}, "clip"),
@@ -240,6 +242,12 @@ def test_wrong_options_are_named(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         coulomb.train(squares(1), out=str(tmp_path / "run"), **OPTIONS | {"batch_size": 6} | changes)
     assert not (tmp_path / "run").exists()
+
+
+def test_token_vectors_that_are_not_installed_are_missed_before_training(monkeypatch):
+    monkeypatch.setattr("coulomb.models.wordllama.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install wordllama"):
+        resolve_run({"data": squares(1), "columns": "image,caption", "batch_size": 6})
 
 
 def test_a_short_run_has_a_short_warm_up(tmp_path):

@@ -89,6 +89,16 @@ def build_text_encoder(
         return assemble_text(name, tokenizer, longest=chosen, options=options)
 
 
+def require_text_encoder(name: str) -> None:
+    """Raises `InputError` unless an encoder of texts of this ``name`` exists, as far as that is known without building it."""
+    if name == "static":
+        wordllama.package_folder()
+    elif is_local(name) or is_published(name):
+        published_source(name)
+    else:
+        require_text_architecture(name)
+
+
 def published_source(name: str) -> Published | None:
     """Returns the repository of ``hf:NAME``, or the folder of another library; None for other names.
 

@@ -22,6 +22,8 @@ from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, PAIR_METHODS, Method
 from coulomb.methods.options import accepted_parameters, complete_options, find_method
 from coulomb.models import has_weights
+from coulomb.models.build import require_encoder
+from coulomb.models.build_text import require_text_encoder
 from coulomb.models.published import WEIGHTS, is_published
 from coulomb.models.starting_weights import is_local
 from coulomb.models.text_backbones import TEXT_BACKBONES
@@ -473,14 +475,18 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
 
 
 def require_fitting(name: str, kind: str, encoder: str) -> None:
-    """Raises `InputError` if an encoder by name is of another kind than its column."""
-    other = is_published(encoder) or is_local(encoder)  # of images or of texts; known when it is built
-    fits = {"text": other or encoder in TEXT_BACKBONES, "vector": encoder in VECTOR_ENCODERS}
-    if not fits.get(kind, encoder not in TEXT_BACKBONES and encoder not in VECTOR_ENCODERS):
+    """Raises `InputError` if an encoder by name is of another kind than its column, does not exist or is not installed."""
+    anywhere = is_published(encoder) or is_local(encoder)  # of images or of texts; known when it is built
+    of_kind = {"text": anywhere or encoder in TEXT_BACKBONES, "vector": encoder in VECTOR_ENCODERS}
+    if not of_kind.get(kind, encoder not in TEXT_BACKBONES and encoder not in VECTOR_ENCODERS):
         raise InputError(
             f"encoder={encoder!r}: does not read {kind}s, which the column {name!r} holds; give the encoder of each column, "
             f"such as {name}={ENCODERS[kind]}"
         )
+    if kind == "text":
+        require_text_encoder(encoder)
+    elif kind == "image":
+        require_encoder(encoder)
 
 
 @dataclass(frozen=True)
