@@ -446,8 +446,7 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
         weights = begins_from_weights(kind, encoder)
         chosen = tunes.get(name) or next((tunes[other] for other in alike if other in tunes), None)
         if chosen is None:
-            few = len(split.train) < FEW and weights and encoder != "static"
-            chosen = "none" if few and len(names) > 1 else "all"
+            chosen = "none" if weights and len(split.train) < FEW and len(names) > 1 else "all"
         tune = Tune.parse(chosen)
         if tune.kind not in TUNES:
             raise InputError(f"tune={config.tune!r}: {tune.kind} is for runs on images alone; give {', '.join(TUNES)}")
