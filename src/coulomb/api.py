@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,9 @@ def train_seeds(
         folder = free_folder(name, f"{label}-seeds") if out is None else Path(out)
         given = {"data": data, "encoder": encoder} | options
         named = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-        save_seeds(folder, range(seed, seed + seeds), {key: value for key, value in named.items() if _plain(value)})
+        objects = {key for key in ("data", "test") if not isinstance(named.get(key), str | None)}
+        kept = {key: value for key, value in named.items() if key not in objects and _plain(value)}
+        save_seeds(folder, range(seed, seed + seeds), kept)
     else:
         folder = Path(resume_from)
         RunFolder(folder).refuse_links()
@@ -191,7 +193,12 @@ def require_data(data: Any) -> None:
 
 
 def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | dict | list | tuple)
+    """Returns True if JSON has ``value``; other objects must be passed again to continue."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def evaluate(

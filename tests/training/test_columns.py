@@ -15,6 +15,7 @@ from coulomb.index import Index
 from coulomb.metrics.linear_map import fit_linear_map
 from coulomb.models import load_encoder
 from coulomb.models.pair_encoder import PairEncoder, kind_of
+from coulomb.report.tables import summary_table
 from coulomb.training.checkpoints import read_checkpoint
 from coulomb.training.plan.columns import by_column
 from coulomb.training.plan.opened import holds_texts, resolve_run
@@ -287,3 +288,16 @@ def test_what_holds_texts_and_what_kind_a_cell_is(tmp_path):
     )
     with pytest.raises(InputError, match=r"towers\.json"):
         PairEncoder(tmp_path).columns
+
+
+def test_several_seeds_are_summarized(tmp_path):
+    options = OPTIONS | {"epochs": 1, "knn_every": 0}
+    summary, out = coulomb.train_seeds(2, squares(), out=str(tmp_path / "seeds"), **options)
+    values = [
+        run.evaluation["trained"]["first_to_second"]["mrr"] for run in map(coulomb.load, (out / "seed0", out / "seed1"))
+    ]
+    figures = summary["figures"]["trained"]["first_to_second.mrr"]
+    assert figures["values"] == values and figures["mean"] == pytest.approx(sum(values) / 2)
+    table = summary_table(summary)
+    assert "R@5 →" in table and "MRR ←" in table and "trained towers" in table and "untrained towers" in table
+    assert f"{figures['mean']:.3f} ±" in table

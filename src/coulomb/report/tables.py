@@ -10,11 +10,16 @@ from coulomb.ground.text import visible
 
 CONFUSED = 5  # pairs of classes that are shown
 SHOTS = ("1", "5", "10")
-MATCHING = ("R@1", "R@5", "R@10", "MRR")
 # Heading of a column → place of the number in an evaluation, keys separated by dots.
 ACCURACY = {"kNN": "knn", "linear": "linear", "classifier": "classifier"}
 FEW_SHOT = {f"{count} label{'' if count == '1' else 's'}": f"few_shot.{count}" for count in SHOTS}
 VIEWS = {"view R@1": "view_retrieval"}
+MATCHING = {  # of runs on two columns; the arrows are explained below the table
+    f"{title} {arrow}": f"{way}.{place}"
+    for arrow, way in (("→", "first_to_second"), ("←", "second_to_first"))
+    for title, place in {**{f"R@{k}": f"recall_at.{k}" for k in ("1", "5", "10")}, "MRR": "mrr"}.items()
+}
+NO_PERCENT = ("nmi", "ari", "mrr")
 STRUCTURE = {
     **{f"R@{k}": f"retrieval.recall_at.{k}" for k in ("1", "5", "10")},
     "MAP@R": "retrieval.map_at_r",
@@ -47,8 +52,14 @@ def _measured(result: Mapping[str, Any]) -> list[str]:
     return [name for name in CONTESTANTS if result.get(name)]
 
 
-def _table(result: Mapping[str, Any], title: str, columns: Mapping[str, str], names: Sequence[str]) -> str:
-    rows = [[CONTESTANTS[name], *(_cell(result[name], place) for place in columns.values())] for name in names]
+def _table(
+    result: Mapping[str, Any],
+    title: str,
+    columns: Mapping[str, str],
+    names: Sequence[str],
+    titles: Mapping[str, str] = CONTESTANTS,
+) -> str:
+    rows = [[titles[name], *(_cell(result[name], place) for place in columns.values())] for name in names]
     return aligned([title, *columns], rows) if rows else ""
 
 
@@ -58,24 +69,16 @@ def _cell(figures: Mapping[str, Any], place: str) -> str:
         value = (value or {}).get(key)
     if isinstance(value, Mapping):
         return _spread(value["mean"], value["std"])
-    return f"{value:.3f}" if value is not None and place in ("clustering.nmi", "clustering.ari") else _percent(value)
+    return f"{value:.3f}" if value is not None and place.endswith(NO_PERCENT) else _percent(value)
 
 
 def _matching(result: Mapping[str, Any]) -> str:
     """Recall and MRR of each contestant, from the first column to the second and back."""
     first, second = result["columns"]
-    ways = {"first_to_second": f"{first} → {second}", "second_to_first": f"{second} → {first}"}
-    rows = []
-    for name, title in PAIR_CONTESTANTS.items():
-        if figures := result.get(name):
-            cells = []
-            for way in ways:
-                cells += [_percent(figures[way]["recall_at"].get(k)) for k in ("1", "5", "10")]
-                cells.append(f"{figures[way]['mrr']:.3f}")
-            rows.append([title, *cells])
-    head = ["", *(f"{title} {name}" if name == "R@1" else name for title in ways.values() for name in MATCHING)]
-    keys = " and ".join(str(result["trained"][way]["keys"]) for way in ways)
-    return aligned(head, rows) + f"\namong {keys} distinct cells that were held out"
+    names = [name for name in PAIR_CONTESTANTS if result.get(name)]
+    keys = " and ".join(str(result["trained"][way]["keys"]) for way in ("first_to_second", "second_to_first"))
+    note = f"→ {first} to {second}, ← back, among {keys} distinct cells that were held out"
+    return _table(result, "", MATCHING, names, PAIR_CONTESTANTS) + "\n" + note
 
 
 def _zero_shot(result: Mapping[str, Any]) -> str:
@@ -145,15 +148,14 @@ def _filled(line: str) -> str:
 
 def summary_table(summary: Mapping[str, Any]) -> str:
     """Returns mean ± standard deviation over the seeds of the most important results."""
-    columns = ACCURACY | FEW_SHOT | {"MAP@R": STRUCTURE["MAP@R"]} | VIEWS
+    columns = ACCURACY | FEW_SHOT | {"MAP@R": STRUCTURE["MAP@R"]} | VIEWS | MATCHING
     figures = summary["figures"]
     columns = {title: key for title, key in columns.items() if any(key in row for row in figures.values())}
     rows = []
-    for name in filter(CONTESTANTS.__contains__, figures):
-        cells = [figures[name].get(key) for key in columns.values()]
-        rows.append(
-            [CONTESTANTS[name], *("–" if cell is None else _spread(cell["mean"], cell["std"]) for cell in cells)]
-        )
+    titles = PAIR_CONTESTANTS if set(columns) & set(MATCHING) else CONTESTANTS
+    for name in filter(titles.__contains__, figures):
+        cells = {key: figures[name].get(key) for key in columns.values()}
+        rows.append([titles[name], *("–" if cell is None else _varied(key, cell) for key, cell in cells.items())])
     seeds = ", ".join(map(str, summary["seeds"]))
     note = f"mean ± standard deviation over seeds {seeds}; {summary['protocol']['varies']} vary"
     return aligned(["", *columns], rows) + "\n" + note
@@ -167,6 +169,12 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join([first.strip().ljust(widths[0]), *others]).rstrip())
     return "\n".join(lines)
+
+
+def _varied(place: str, cell: Mapping[str, float]) -> str:
+    if place.endswith(NO_PERCENT):
+        return f"{cell['mean']:.3f} ±{cell['std']:.3f}"
+    return _spread(cell["mean"], cell["std"])
 
 
 def _percent(value: float | None) -> str:

@@ -80,7 +80,7 @@ def summarize(out: Path) -> dict[str, Any]:
             name: _spread([dict(figures(evaluation[name])) for evaluation in evaluations])
             for name in evaluations[0]
             if name not in ("protocol", "comparison", "verdict", "samples")
-            and all(evaluation.get(name) for evaluation in evaluations)
+            and all(isinstance(evaluation.get(name), Mapping) and evaluation[name] for evaluation in evaluations)
         },
         "protocol": {
             "deviation": "over seeds, n − 1",
