@@ -2,6 +2,7 @@
 
 import io
 import json
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from coulomb.report.tables import summary_table
 from coulomb.training.checkpoints import read_checkpoint
 from coulomb.training.plan.columns import by_column
 from coulomb.training.plan.opened import holds_texts, resolve_run
+from tiny_texts import bert
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 60, 230), "yellow": (230, 220, 40)}
 SIZES = {"small": 6, "large": 14}
@@ -205,6 +207,20 @@ def test_pairs_of_texts_share_a_tower(tmp_path):
     assert run["question"] is run["answer"]
     assert {"bm25", "untrained", "chance"} <= set(run.evaluation)
     assert [path.name for path in (run.path / "towers").iterdir()] == ["question"]
+    assert load_encoder(run.path / "towers" / "question").adapter is None  # the space of the encoder is shared already
+
+
+def test_a_frozen_tower_of_both_columns_begins_from_its_own_space(tmp_path):
+    bert(tmp_path / "bert")
+    texts = [" ".join(words) for words in permutations(["red", "flower", "leaf", "cat"])]
+    pairs = {"question": [f"a {text}" for text in texts], "answer": [f"its {text}" for text in texts]}
+    options = OPTIONS | {
+        "columns": "question,answer", "encoder": str(tmp_path / "bert"), "tune": "none", "epochs": 1, "lr": 1e-12,
+    }  # fmt: skip
+    run = coulomb.train(pairs, out=str(tmp_path / "run"), **options)
+    untouched = coulomb.TextEncoder(load_encoder(run.path / "checkpoints" / "initial" / "question"), "bert")
+    expected = normalize(torch.as_tensor(untouched.encode(texts)), dim=1)
+    torch.testing.assert_close(torch.as_tensor(run.encode(texts)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_columns_of_negatives_are_keys(tmp_path):

@@ -163,9 +163,11 @@ def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> di
             encoder.freeze()
         if plan.several and not plan.closed_form and encoder.adapter is None:  # CLIP's towers have theirs
             width = encoder.feature_dim
-            out = width if len(plan.towers) == 1 else plan.config.embedding_dim  # of one tower, the space is given
-            seed = derive_seed(plan.config.seed, "adapter", tower.name)
-            encoder.attach_adapter({"kind": "unit", "in": width, "out": out}, seed=seed)
+            if len(plan.towers) > 1:
+                seed = derive_seed(plan.config.seed, "adapter", tower.name)
+                encoder.attach_adapter({"kind": "unit", "in": width, "out": plan.config.embedding_dim}, seed=seed)
+            elif tower.cached:  # columns of one tower share a space already: begin from it
+                set_adapter(encoder, (np.eye(width), np.zeros(width)))
         if plan.config.micro_batch is not None and not tower.cached:
             encoder.micro_batch = plan.config.micro_batch
         encoders[tower.name] = encoder
