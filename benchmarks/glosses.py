@@ -35,7 +35,8 @@ HELD_OUT = 5000
 TRAINING = (
     "import sys; from benchmarks.glosses import print_training; print_training(sys.argv[1])"  # of a fresh process
 )
-THEIRS = {"batch_size": 2048, "lr": 0.02, "scale": 20.0}  # the first two by the validation part, the scale is their default
+# The first two were chosen by the validation part, the scale is their default.
+THEIRS = {"batch_size": 2048, "lr": 0.02, "scale": 20.0}
 
 
 def write_parts(data: Path, folder: Path) -> dict[str, Path]:
@@ -113,11 +114,11 @@ def print_training(text: str) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         table = open_columns(task["held_out"], list(COLUMNS))
         pairs = distinct_pairs(joint_ids([table], COLUMNS)[0])
-        cells = [
-            [table.columns[name][int(row)] for row in rows]
+        terms, glosses = (
+            encode([table.columns[name][int(row)] for row in rows]).float()
             for name, rows in zip(COLUMNS, (pairs.first_rows, pairs.second_rows), strict=True)
-        ]
-        found = pair_retrieval(*(encode(texts).float() for texts in cells), pairs.correct)["first_to_second"]
+        )
+        found = pair_retrieval(terms, glosses, pairs.correct)["first_to_second"]
     figures = {"seconds": seconds, "processor": processor, "peak_mib": peak, "mrr": found["mrr"]} | {
         f"R@{k}": found["recall_at"][k] for k in ("1", "10")
     }
