@@ -54,6 +54,7 @@ FACTS = {
     "BarlowTwinsLoss": ("the same dimension", "the other dimensions", "no", "`gather`"),
     "DebiasedLoss": ("the other view", "views of other samples, less τ⁺ of them", "no", "`gather`"),
     "DecoupledLoss": ("the other view", "views of other samples", "no", "`gather`"),
+    "DistillationLoss": ("every key, by the teacher's softmax", "every key", "no", "`gather`"),
     "HardContrastiveLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
     "HardNegativeLoss": ("the other view", "views of other samples, near ones weighted more", "no", "`gather`"),
     "HardSimpleLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),

@@ -35,6 +35,11 @@ def three_ids(labels):
     return torch.cat([torch.full_like(labels, -1)[:, None], two_ids(labels)], 1)
 
 
+def guide(*parts):
+    """Embeddings of one teacher: functions of the rows, with false negatives and without ties."""
+    return tuple((3 * part.detach()[:, :3] + place).sin() for place, part in enumerate(parts))
+
+
 def paco(loss, x, y, labels):
     """Anchors x, keys y, and a queue that is the same in all processes and has fewer rows than some groups have processes."""
     generator = torch.Generator().manual_seed(8)
@@ -74,6 +79,17 @@ CASES = {
     "InfoNCE, hard negatives, equal ids are positives": (
         lambda t, **k: losses.InfoNCELoss(t, in_batch=True, same_id="positive", **k),
         lambda f, x, y, l: f(x, y, x - y, ids=l, negative_ids=(l + 2) % 4 - 1),
+    ),
+    "InfoNCE, guide": (lambda t, **k: losses.InfoNCELoss(t, **k), lambda f, x, y, l: f(x, y, guide=guide(x, y))),
+    "InfoNCE symmetric, ids and guide": (
+        lambda t, **k: losses.InfoNCELoss(t, symmetric=True, guide_margin=0.1, **k),
+        lambda f, x, y, l: f(x, y, ids=two_ids(l), guide=guide(x, y)),
+    ),
+    "InfoNCE symmetric, hard negatives with a guide": (
+        lambda t, **k: losses.InfoNCELoss(
+            t, symmetric=True, in_batch=True, guide_margin=0.1, guide_margin_kind="relative", **k
+        ),
+        lambda f, x, y, l: f(x, y, x - y, guide=guide(x, y, x - y)),
     ),
     "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),
@@ -127,6 +143,18 @@ CASES = {
     "PaCo, every row an anchor": (
         lambda t, **k: losses.PaCoLoss(label_smoothing=0.1, temperature=t, **k),
         lambda f, x, y, l: f(x, l, x[:, :3]),
+    ),
+    "distillation": (
+        lambda t, **k: losses.DistillationLoss(t, 0.4, **k),
+        lambda f, x, y, l: f(x, guide(x)[0]),
+    ),
+    "distillation, pairs": (
+        lambda t, **k: losses.DistillationLoss(t, 0.2, kl=True, **k),
+        lambda f, x, y, l: f(x, guide(x)[0], y, guide(y)[0]),
+    ),
+    "distillation, queue": (
+        lambda t, **k: losses.DistillationLoss(t, 0.2, **k),
+        lambda f, x, y, l: f(x, x.detach().sin(), queue=torch.eye(4, dtype=x.dtype)[:3]),
     ),
     "triplet": (lambda t, **k: losses.TripletLoss(**k), lambda f, x, y, l: f(x, l)),
     "triplet, hard": (

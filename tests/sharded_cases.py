@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from coulomb.similarity import Similarity, collectives
+from coulomb.similarity import Guide, Similarity, collectives
 
 SIZES = {1: [7], 2: [5, 8], 4: [3, 6, 1, 4]}  # queries of each process: uneven
 
@@ -21,6 +21,7 @@ class Kind:
     scale: float = 3.0
     extra: int = 0
     unit: bool = False
+    guide: int = 0  # its width
 
 
 KINDS = {
@@ -34,6 +35,9 @@ KINDS = {
     "itself, two ids": Kind(itself=True, width=2),
     "apart, three ids": Kind(width=3, extra=1),
     "apart, large": Kind(scale=400.0, extra=1),
+    "apart, guide": Kind(guide=2, extra=1),
+    "itself, guide": Kind(itself=True, guide=3),
+    "apart, instances, guide": Kind(ids=False, guide=2),
 }
 
 
@@ -62,6 +66,13 @@ def draw(kind, world):
     return queries, keys, bias, query_ids, key_ids, query_from, key_from
 
 
+def guide_of(kind, queries, keys):
+    """The guide of the whole problem or of a share: rows that are functions of the rows; None without one."""
+    if not kind.guide:
+        return None
+    return Guide(queries[:, : kind.guide].sin(), None if kind.itself else keys[:, -kind.guide :].cos(), queries[:, -1])
+
+
 def leaves(kind, drawn):
     """Returns leaf tensors: queries, keys, scale, bias."""
     queries, keys, bias = (x.clone().requires_grad_() for x in drawn[:3])
@@ -79,7 +90,10 @@ def counted(kind, drawn, over):
         same = ((query_ids[:, None] == key_ids) & (query_ids[:, None] >= 0)).any(2)
     else:
         same = local & ((place[0][:, None] - place[1]) % 3 == 0)
-    out = {"all": torch.ones_like(same), "others": ~itself, "negatives": ~same, "positives": same}[over]
+    different = ~same
+    if (guide := guide_of(kind, *drawn[:2])) is not None:
+        different &= guide.queries_NE @ guide.keys.T < guide.limit_N[:, None]
+    out = {"all": torch.ones_like(same), "others": ~itself, "negatives": different, "positives": same}[over]
     return out & ~itself if (kind.itself or kind.lead) and over != "all" else out
 
 
@@ -112,7 +126,7 @@ def true_reductions(kind, drawn, parts, over):
         "columns": columns.masked_fill(top == -torch.inf, -1),
         "effective": (lse.detach() - expected).exp(),
     }
-    if not (kind.itself or kind.lead or kind.bias):
+    if not (kind.itself or kind.lead or kind.bias or kind.guide):
         out |= {"both rows": lse, "both columns": _lse(masked.T), "transpose": _lse(masked.T)}
     return out
 
@@ -138,7 +152,7 @@ def reductions(similarity, kind, over):
         "columns": lambda: S.topk(3, over)[1],
         "effective": lambda: S.statistics(over).effective_count,
     }
-    if not (kind.itself or kind.lead or kind.bias):
+    if not (kind.itself or kind.lead or kind.bias or kind.guide):
         out |= {
             "both rows": lambda: S.lse_both(over)[0],
             "both columns": lambda: S.lse_both(over)[1],
@@ -161,9 +175,12 @@ def weights_of(length, width):
     return out if width > 1 else out.squeeze(1)
 
 
+FEW = "itself", "lead", "apart, large", "apart, guide"
+
+
 def kinds_for(world):
-    """Returns all kinds for up to two processes, and three of them for four, which take longer."""
-    return {name: kind for name, kind in KINDS.items() if world < 4 or name in ("itself", "lead", "apart, large")}
+    """Returns all kinds for up to two processes, and four of them for four, which take longer."""
+    return {name: kind for name, kind in KINDS.items() if world < 4 or name in FEW}
 
 
 def truths(world):
@@ -199,6 +216,7 @@ def sharded(gather_elements, backend="auto"):
             query_ids=query_ids[mine] if kind.ids else None,
             key_ids=key_ids[my_keys] if kind.ids and not kind.itself else None,
             instances=None if kind.ids else 3,
+            guide=guide_of(kind, queries[mine], keys[my_keys]),
             queries_lead_keys=kind.lead,
             unit=kind.unit,
             backend=backend,

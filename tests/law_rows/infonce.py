@@ -2,7 +2,9 @@ import math
 
 import torch
 
+from coulomb.ground.checked import check_shape
 from coulomb.losses import InfoNCELoss
+from coulomb.losses.inputs import pair_ids
 from law_rows import Row, log_sum_exp, unit
 
 
@@ -78,6 +80,42 @@ def hard_negatives(n, d, draw):
     return query, positive, draw(2 * n + 1, d), ids, torch.cat([ids.flip(0), ids.flip(1), ids[:1]])
 
 
+class WithGuide(InfoNCELoss):
+    """The guide is on circles, at angles given as whole numbers, which have no gradient."""
+
+    def forward(self, query, positive, codes):
+        check_shape("query", query)
+        codes = pair_ids("codes", codes, len(query), query).to(torch.float64)
+        return super().forward(query, positive, guide=(circle(codes, 1.0), circle(codes, 1.02)))
+
+
+def circle(codes, frequency):
+    return torch.stack([(frequency * codes).cos(), (frequency * codes).sin()], -1)
+
+
+def guide_loop(margin, relative, symmetric=False):
+    def direction(tau, query, positive, a, b):
+        losses = []
+        for i in range(len(query)):
+            own, true = query[i] @ positive[i] / tau, a[i] @ b[i]
+            limit = true - margin * (abs(true) if relative else 1) - 1e-9
+            others = [query[i] @ positive[j] / tau for j in range(len(query)) if j != i and a[i] @ b[j] < limit]
+            losses.append(log_sum_exp([own, *others]) - own)
+        return torch.stack(losses)
+
+    def loop(tau, query, positive, codes):
+        query, positive, codes = unit(query), unit(positive), codes.double()
+        a, b = circle(codes, 1.0), circle(codes, 1.02)
+        there = direction(tau, query, positive, a, b)
+        return (there + direction(tau, positive, query, b, a)) / 2 if symmetric else there
+
+    return loop
+
+
+def with_codes(n, d, draw):
+    return draw(n, d), draw(n, d), 7 * torch.arange(n) % 23
+
+
 def crowd(draw):
     return draw(2, 8), draw(2, 8), draw(65536, 8)
 
@@ -113,6 +151,12 @@ ROWS = {
     "InfoNCELoss two ids": Row(lambda *a, **k: WithIds(*a, symmetric=True, **k), two_ids, symmetric_ids_loop),
     "InfoNCELoss equal ids are positives": Row(
         lambda *a, **k: WithIds(*a, same_id="positive", **k), one_id, positive_ids_loop
+    ),
+    "InfoNCELoss guide": Row(lambda *a, **k: WithGuide(*a, guide_margin=0.1, **k), with_codes, guide_loop(0.1, False)),
+    "InfoNCELoss symmetric guide": Row(
+        lambda *a, **k: WithGuide(*a, symmetric=True, guide_margin=0.2, guide_margin_kind="relative", **k),
+        with_codes,
+        guide_loop(0.2, True, symmetric=True),
     ),
     "InfoNCELoss hard negatives": Row(
         lambda *a, **k: WithHardNegatives(*a, in_batch=True, **k),

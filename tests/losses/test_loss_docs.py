@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import coulomb.losses
-from coulomb.similarity import matrix
+from coulomb.similarity import guide, matrix
 
 MODULES = [
     importlib.import_module(f"coulomb.losses.{info.name}") for info in pkgutil.iter_modules(coulomb.losses.__path__)
 ]
 
 
-@pytest.mark.parametrize("module", [*MODULES, matrix], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [*MODULES, guide, matrix], ids=lambda m: m.__name__)
 def test_docstring_examples_run(module):
     assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
 

@@ -52,15 +52,18 @@ def preferred_kernel(processor: str, capability: str, override: str | None = Non
     return "oneDNN" if "AuthenticAMD" in processor and capability == "AVX512" else "torch.mm"
 
 
-def exclude_(tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
+def exclude_(
+    tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor, out: Tensor | None = None
+) -> Tensor:
     """Fills the tile with −∞ in place where the comparison ``which`` holds, for example `torch.lt`.
 
+    ``out``: a tile to overwrite, which may be ``first``; None: a new one.
     On a CPU this is done by arithmetic, in 18 to 45% of the time (`benchmarks.masks`, AMD Zen 4): torch vectorizes
     comparisons that write floats, but neither comparisons that write booleans nor `masked_fill_`.
     """
     if tile_RC.device.type != "cpu":
         return tile_RC.masked_fill_(which(first, second), -torch.inf)
-    hidden = which(first, second, out=torch.empty_like(tile_RC))
+    hidden = which(first, second, out=torch.empty_like(tile_RC) if out is None else out)
     return tile_RC.sub_(hidden.mul_(torch.finfo(hidden.dtype).max).mul_(2))  # 0 or ∞
 
 

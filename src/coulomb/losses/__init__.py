@@ -6,6 +6,7 @@ from coulomb.losses.barlow_twins import BarlowTwinsLoss
 from coulomb.losses.debiased import DebiasedLoss
 from coulomb.losses.decoupled import DecoupledLoss
 from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.distillation import DistillationLoss
 from coulomb.losses.hard_contrastive import HardContrastiveLoss
 from coulomb.losses.hard_negative import HardNegativeLoss
 from coulomb.losses.infonce import InfoNCELoss
@@ -30,6 +31,7 @@ __all__ = [
     "DebiasedLoss",
     "DecoupledLoss",
     "Diagnosis",
+    "DistillationLoss",
     "HardContrastiveLoss",
     "HardNegativeLoss",
     "HardSimpleLoss",

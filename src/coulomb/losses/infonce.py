@@ -1,18 +1,19 @@
 """InfoNCE: identify the positive among negatives from the batch, from a queue, or from both."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coulomb.ground.checked import UNKNOWN, check_shape
+from coulomb.ground.checked import UNKNOWN, check_shape, check_tensor
 from coulomb.losses.diagnosis import Result
-from coulomb.losses.inputs import pair_ids
-from coulomb.losses.negatives import Contrast, ContrastiveLoss, unique_ids, warn_alone
-from coulomb.losses.options import Flag, SameId, Tau
+from coulomb.losses.inputs import pair_ids, unit_rows
+from coulomb.losses.negatives import Contrast, ContrastiveLoss, unique_ids, warn_alone, warn_unguided
+from coulomb.losses.options import Finite, Flag, MarginKind, SameId, Tau
 from coulomb.losses.temperature import scale_of
-from coulomb.similarity import Similarity
+from coulomb.similarity import Guide, Similarity
 from coulomb.similarity.collectives import gather_group
 
 
@@ -22,21 +23,25 @@ class InfoNCELoss(ContrastiveLoss):
     k runs over the positives of the other samples in the batch, or over ``negatives`` (a queue or memory bank: MoCo, He et
     al., 2020), or with ``in_batch`` over both (hard negatives). This is cross-entropy with the positive as the target class,
     computed without the cancellation in LSE − s⁺, so that a loss near 0 keeps its precision. With ``ids``, keys that are
-    known to be equal to the positive are left out: the same caption or picture twice in a batch.
+    known to be equal to the positive are left out: the same caption or picture twice in a batch. With a ``guide``, keys that
+    another model finds about as similar to the query as the positive are left out (GIST: Solatorio, 2024).
 
     When to use: pairs from two modalities, such as image and text (``symmetric=True``), or queries against a queue of keys
     from a momentum encoder, which provides many negatives with a small batch.
-    Needs: one positive per query. No labels; ids where the same picture or caption may occur twice in a batch. Add the
-    positives to the queue after computing the loss; otherwise they are negatives of their own queries.
+    Needs: one positive per query. No labels; ids where the same picture or caption may occur twice in a batch, or a guide
+    where other keys may be positives that nobody marked: a trained model of the same kind of data. Add the positives to the
+    queue after computing the loss; otherwise they are negatives of their own queries.
     Temperature: negative k is pushed in proportion to its softmax e^{s_ik}, and all negatives together are pushed as much
     as the positive is pulled. As τ → 0 only the hardest negative is pushed (τL → max(s_max − s⁺, 0) in cosines), as τ → ∞
     all are pushed equally. CLIP learns τ.
     Cost: 6u with u = N²·D in one direction (8u if τ < 0.018, or with more than 32,768 keys of D < 128), 8u in both; 4u with
-    u = N·K·D for a queue without gradient. Memory is linear in N and K.
+    u = N·K·D for a queue without gradient. A guide of E dimensions adds E/3D of it in one direction. Memory is linear in N
+    and K.
     Reference: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding, 2018,
     arXiv:1807.03748; He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020,
     arXiv:1911.05722; Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
-    arXiv:2103.00020.
+    arXiv:2103.00020; Solatorio, GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning,
+    2024, arXiv:2402.16829.
 
     Args:
         temperature: τ, or a `LearnableTemperature`; 0.07 as in MoCo (v2: 0.2).
@@ -47,6 +52,8 @@ class InfoNCELoss(ContrastiveLoss):
         same_id: what ``ids`` say about a key with the id of the query: ``"left_out"``, it is no negative; ``"positive"``, it
             is one more positive, L_i = LSE_k s_ik − mean_p s_ip over all keys k and the positives p, as in `SupConLoss`,
             whose minimum is the log of their number. One id per sample; the mean is computed from sums by id, O(N·D).
+        guide_margin: m: with a guide, whose cosines are g, key k is a negative of query i if g_ik < g_i⁺ − m; 0 as in GIST.
+        guide_margin_kind: ``"absolute"``, or ``"relative"``: g_ik < g_i⁺ − m·|g_i⁺|.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
@@ -59,11 +66,16 @@ class InfoNCELoss(ContrastiveLoss):
         negatives: [K, D].
         ids: [N], or [N, C].
         negative_ids: [K], or [K, C].
+        guide: [N, E] twice, and [K, E].
         output: scalar, or [N] with ``reduction="none"``.
 
-    Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; this implementation does neither.
+    Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; this implementation does neither. GIST
+    adds the similarities between queries and between positives to the sum (`coulomb.similarity.Guide` builds such sums), and
+    keeps keys whose g_ik equals the limit, which rounding decides; here keys at the limit, such as copies of the positive,
+    are left out.
     Degenerate input: without negatives (N = 1 in-batch, or K = 0) the loss is 0, and a `CoulombWarning` is issued. In-batch,
-    a `CoulombWarning` counts the queries all of whose keys have their id; their loss is 0 if these keys are left out.
+    a `CoulombWarning` counts the queries all of whose keys have their id; their loss is 0 if these keys are left out. With a
+    guide the queries without any negative are counted.
 
     Raises:
         ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
@@ -78,6 +90,8 @@ class InfoNCELoss(ContrastiveLoss):
     _: KW_ONLY
     in_batch: Flag = False
     same_id: SameId = "left_out"
+    guide_margin: Finite = 0.0
+    guide_margin_kind: MarginKind = "absolute"
 
     def forward(
         self,
@@ -87,6 +101,7 @@ class InfoNCELoss(ContrastiveLoss):
         *,
         ids: Tensor | None = None,
         negative_ids: Tensor | None = None,
+        guide: Sequence[Tensor] | None = None,
     ) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
@@ -99,6 +114,8 @@ class InfoNCELoss(ContrastiveLoss):
                 caption's. Key j is no negative of query i if any id of pair j equals the same id of pair i.
             negative_ids: likewise of the negatives: for negatives of a queue, such as earlier keys of the same image,
                 required with ``ids``; with ``in_batch`` unknown by default.
+            guide: embeddings by another model, in the order of the other arguments: of the queries, the positives and, if
+                given, the negatives. They get no gradient and are scaled to unit length.
         """
         queue = negatives is not None and not self.in_batch
         if queue and self.symmetric:
@@ -109,14 +126,42 @@ class InfoNCELoss(ContrastiveLoss):
         unpaired = queue and (ids is None) != (negative_ids is None)
         if unpaired or (negative_ids is not None and (ids is None or negatives is None)):
             raise ValueError("ids and negative_ids must be given together with negatives; without negatives, ids alone")
+        if guide is not None and self.same_id == "positive":
+            raise ValueError(
+                "guide with same_id='positive': keys cannot be both left out and positives; use 'left_out'"
+            )
         scale = scale_of(self.temperature)
         both_ids = None if ids is None else self._ids(query, ids, negatives, negative_ids)
         if both_ids is not None and self.same_id == "positive":
             contrast = self._pairs(query, positive, negatives, scale, in_batch=self.in_batch)
             return self._several_positives(contrast, *both_ids, queue)
-        contrast = self._pairs(query, positive, negatives, scale, both_ids, in_batch=self.in_batch)
+        guided = None if guide is None else self._guide(guide, query, positive, negatives)
+        contrast = self._pairs(query, positive, negatives, scale, both_ids, self.in_batch, guided)
         loss = contrast.similarity.contrast(contrast.positives, contrast.over, both=self.symmetric)
+        if guided is not None and contrast.count:
+            warn_unguided(contrast, loss, self.symmetric)
         return self._result(contrast, loss)
+
+    def _guide(self, guide: Sequence[Tensor], query: Tensor, positive: Tensor, negatives: Tensor | None) -> Guide:
+        """Returns the guide of queries and keys, whose limits are its cosines of queries and positives less the margin."""
+        check_shape("query", query)
+        names, lengths = ["query", "positive"], [len(query)] * 2
+        if negatives is not None:
+            check_shape("negatives", negatives, like=query, least=0)
+            names, lengths = [*names, "negatives"], [*lengths, len(negatives)]
+        if not isinstance(guide, tuple | list) or len(guide) != len(names):
+            found = len(guide) if isinstance(guide, tuple | list) else type(guide).__name__
+            raise ValueError(f"guide must be a tuple of {len(names)} tensors, for {', '.join(names)}; got {found}")
+        rows: list[Tensor] = []
+        for place, (name, length) in enumerate(zip(names, lengths, strict=True)):
+            width = tuple(guide[0].shape[1:]) if place else tuple(getattr(guide[0], "shape", (0, 0))[1:2])
+            check_tensor(f"guide[{place}]", guide[place], "a floating", (length, *width), query, f" for {name}")
+            rows.append(unit_rows(f"guide[{place}]", guide[place].detach(), normalize=True, least=0))
+        limit = (rows[0] * rows[1]).sum(1)
+        limit = limit - self.guide_margin * (limit.abs() if self.guide_margin_kind == "relative" else 1)
+        if negatives is None:
+            return Guide(rows[0], rows[1], limit)
+        return Guide(rows[0], torch.cat(rows[1:]) if self.in_batch else rows[2], limit)
 
     def _ids(
         self, query: Tensor, ids: Tensor, negatives: Tensor | None, negative_ids: Tensor | None

@@ -16,7 +16,7 @@ from coulomb.ground.checked import readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import paired_products, paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
-from coulomb.similarity import Similarity
+from coulomb.similarity import Guide, Similarity
 from coulomb.similarity.collectives import announced, gather_group, gather_rows
 
 NO_NEGATIVE = "anchors have no negative: the loss does not separate them"
@@ -71,6 +71,7 @@ class ContrastiveLoss(Loss):
         scale: float | Tensor,
         ids: tuple[Tensor, Tensor] | None = None,
         in_batch: bool = False,
+        guide: Guide | None = None,
     ) -> Contrast:
         """Contrasts pairs [N, D]. A query's negatives are the positives of the other samples, or ``negatives`` [K, D].
 
@@ -79,6 +80,7 @@ class ContrastiveLoss(Loss):
             ids: of queries and keys, [N] and [M], or several per row: only keys without an equal id are negatives. If the
                 keys contain the positives, a query and its positive need an equal id (see `unique_ids`).
             in_batch: the keys are the positives and then the ``negatives``, both of all processes.
+            guide: of queries and keys: only keys below its limits are negatives.
         """
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         n, dtype, replaced = len(query), query.dtype, negatives is not None and not in_batch
@@ -88,7 +90,7 @@ class ContrastiveLoss(Loss):
         if negatives is not None:
             negatives = unit_rows("negatives", negatives, normalize=self.normalize, like=query, least=0)
             keys = negatives if replaced else torch.cat([keys, negatives])
-        over = "all" if replaced and ids is None else "negatives"
+        over = "all" if replaced and ids is None and guide is None else "negatives"
         similarity = Similarity(
             query,
             keys,
@@ -96,6 +98,7 @@ class ContrastiveLoss(Loss):
             query_ids=None if ids is None else ids[0],
             key_ids=None if ids is None else ids[1],
             instances=None if replaced or ids is not None else len(keys),
+            guide=guide,
             unit=self.normalize,
             half=dtype,
             group=group,
@@ -106,7 +109,7 @@ class ContrastiveLoss(Loss):
             anchors = int(summed_over(group, torch.tensor(n, device=rows.device)))
         if count == 0:
             warn_counted(n, n, NO_NEGATIVE)
-        elif ids is not None and not replaced:
+        elif ids is not None and not replaced and guide is None:
             warn_alone(similarity)
         return Contrast(similarity, over, similarity.scale * products, count, anchors, group)
 
@@ -121,6 +124,19 @@ class ContrastiveLoss(Loss):
 def warn_alone(similarity: Similarity) -> None:
     """Counts the anchors all of whose keys have their id, in a `CoulombWarning`, if the ids are `readable`."""
     if readable(alone := similarity.count("negatives") == 0) and (count := int(alone.sum())):
+        warn_counted(count, len(alone), NO_NEGATIVE)
+
+
+def warn_unguided(contrast: Contrast, loss_N: Tensor, symmetric: bool) -> None:
+    """Counts the anchors all of whose keys the guide leaves out, in a `CoulombWarning`, if the losses are `readable`.
+
+    Only a loss of 0 can be of such an anchor, so that pairs are counted, which takes one more pass, if there is one.
+    """
+    if not readable(zero := loss_N == 0) or not int(summed_over(contrast.group, zero.sum())):
+        return
+    directions = [contrast.similarity, contrast.similarity.back] if symmetric else [contrast.similarity]
+    alone = torch.stack([one.count("negatives") == 0 for one in directions]).all(0)
+    if count := int(alone.sum()):
         warn_counted(count, len(alone), NO_NEGATIVE)
 
 

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.checked import UNKNOWN, readable
+from coulomb.similarity.guide import Guide
+from coulomb.similarity.tiles import below
 
 
 def require_matrix(name: str, value: Tensor) -> None:
@@ -38,6 +40,33 @@ def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Ten
         raise ValueError(f"{name} must be ids from 0, or −1 for unknown; got {int(ids.min())}")
     ids = ids.long()
     return ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids
+
+
+def checked_guide(guide: Guide | None, shape: tuple[int, int], like: Tensor, dtype: torch.dtype) -> Guide | None:
+    """Returns a guide in ``dtype``, without gradient. Its limits are lowered by the rounding of a product, for ties."""
+    if guide is None:
+        return None
+    if not isinstance(guide, Guide):
+        raise TypeError(f"guide must be a coulomb.similarity.Guide, got {type(guide).__name__}")
+    sides = (("guide.queries_NE", guide.queries_NE, shape[0]), ("guide.keys_ME", guide.keys, shape[1]))
+    for name, value, length in sides:
+        require_matrix(name, value)
+        require_device(name, value, like)
+        if len(value) != length:
+            raise ValueError(f"{name} must have {length} rows, got {len(value)}")
+    if guide.keys.shape[1] != guide.queries_NE.shape[1]:
+        widths = guide.keys.shape[1], guide.queries_NE.shape[1]
+        raise ValueError(f"guide.keys_ME has {widths[0]} dimensions, guide.queries_NE has {widths[1]}")
+    if guide.limit_N.shape != shape[:1]:
+        raise ValueError(f"guide.limit_N must have shape [{shape[0]}], got {tuple(guide.limit_N.shape)}")
+    require_device("guide.limit_N", guide.limit_N, like)
+    queries_NE, limit_N = guide.queries_NE.detach().to(dtype), guide.limit_N.detach().to(dtype)
+    keys_ME = None if guide.keys_ME is None else guide.keys_ME.detach().to(dtype)
+    lengths = [
+        torch.linalg.vector_norm(side, dim=1) for side in (queries_NE, queries_NE if keys_ME is None else keys_ME)
+    ]
+    bound = lengths[0] * lengths[1].amax() if shape[1] else lengths[0]
+    return Guide(queries_NE, keys_ME, below(limit_N, bound))
 
 
 def checked_mask(mask: Tensor, shape: tuple[int, int], like: Tensor) -> Tensor:

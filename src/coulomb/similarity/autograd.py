@@ -9,6 +9,7 @@ from torch import Tensor
 from coulomb.ground.checked import abstract
 from coulomb.similarity import dense, order
 from coulomb.similarity.engine import NO_SECOND_DERIVATIVE, Needs, Plan, Reduced
+from coulomb.similarity.guide import Guide
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.plan import ENGINES, attends, decide, learning
 from coulomb.similarity.tiles import Problem
@@ -76,25 +77,29 @@ def _differentiable_backward(
 # A problem as the arguments of an operator. The first TENSORS are tensors.
 PROBLEM = (
     "Tensor queries, Tensor? keys, Tensor scale, Tensor? bias, Tensor? query_ids, Tensor? key_ids, Tensor? mask, "
-    "Tensor? at_least, float[] powers, bool drop_self, bool? same, int? instances, str reduction, bool both, bool unit, "
-    "int tile, ScalarType? half, str backend"
+    "Tensor? guide_queries, Tensor? guide_keys, Tensor? guide_limit, Tensor? at_least, float[] powers, bool drop_self, "
+    "bool? same, int? instances, bool weighs, str reduction, bool both, bool unit, int tile, ScalarType? half, str backend"
 )
-TENSORS = 8
+TENSORS = 11
 
 
 def _flattened(problem: Problem) -> tuple[Any, ...]:
     pairs = problem.pairs
     scale = torch.as_tensor(problem.scale, dtype=problem.queries_ND.dtype, device=problem.queries_ND.device)
     tensors = problem.queries_ND, problem.keys_MD, scale, problem.bias_M, pairs.query_ids, pairs.key_ids, pairs.mask
-    kinds = list(problem.powers), pairs.drop_self, pairs.same, pairs.instances, problem.reduction, problem.both
-    return *tensors, problem.at_least_N, *kinds, problem.unit, problem.tile, problem.half, problem.backend
+    guide = (None,) * 3 if (given := pairs.guide) is None else (given.queries_NE, given.keys_ME, given.limit_N)
+    weighs = given is not None and given.weighs
+    kinds = list(problem.powers), pairs.drop_self, pairs.same, pairs.instances, weighs, problem.reduction, problem.both
+    return *tensors, *guide, problem.at_least_N, *kinds, problem.unit, problem.tile, problem.half, problem.backend
 
 
 def _unflattened(flat: Sequence[Any]) -> Problem:
-    queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, *kinds = flat
-    powers, drop_self, same, instances, reduction, both, unit, tile, half, backend = kinds
+    queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, *others = flat
+    guide_queries, guide_keys, limit_N, at_least_N, *kinds = others
+    powers, drop_self, same, instances, weighs, reduction, both, unit, tile, half, backend = kinds
     shape = len(queries_ND), len(queries_ND if keys_MD is None else keys_MD)
-    pairs = Pairs(shape, queries_ND.device, drop_self, same, query_ids, key_ids, instances, mask)
+    guide = None if limit_N is None else Guide(guide_queries, guide_keys, limit_N, weighs)
+    pairs = Pairs(shape, queries_ND.device, drop_self, same, query_ids, key_ids, instances, mask, guide)
     return Problem(
         queries_ND,
         keys_MD,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch.nn.functional import softplus
 
 from coulomb.ground.checked import abstract, eager
 from coulomb.similarity import autograd, dense, fused, plan, policy, products, sharded
-from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
+from coulomb.similarity.arguments import checked_guide, checked_ids, checked_mask, require_device, require_matrix
+from coulomb.similarity.guide import Guide
 from coulomb.similarity.order import RowStatistics
 from coulomb.similarity.pairs import NAMES, Pairs
 from coulomb.similarity.tiles import Problem, below
@@ -24,7 +26,8 @@ class Similarity:
     """S = scale · Q·Kᵀ + bias, reduced row by row, with gradients of Q, K, scale and bias.
 
     ``over`` selects the pairs of a reduction: ``"all"``, ``"others"`` (not self), ``"negatives"`` (not self, different or
-    unknown id), ``"positives"`` (not self, same id), or a mask [N, M], boolean or non-negative weights.
+    unknown id, below the limit of a guide), ``"positives"`` (not self, same id), or a mask [N, M], boolean or non-negative
+    weights.
 
     Args:
         queries_ND: [N, D], floating. Half precision is computed in fp32 (products, sums, gradients), fp64 in fp64.
@@ -36,6 +39,8 @@ class Similarity:
             With ``keys_MD=None`` give ``query_ids`` alone.
         instances: n, instead of ids: row i and key j show the same one of n instances if i ≡ j (mod n), as in
             ``cat([view0, view1])``. Costs nothing, whereas ids are compared.
+        guide: a `Guide`, a second similarity that leaves pairs out of ``"negatives"``, in addition to ids or instances or
+            instead of them. With ``keys_MD=None`` give ``keys_ME=None``.
         queries_lead_keys: the first N keys are the queries, so that "self" is the pair (i, i). Implied by ``keys_MD=None``.
         unit: all rows have at most unit length, so that their norms need not be computed.
         backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
@@ -47,7 +52,7 @@ class Similarity:
         group: a `torch.distributed` group of processes that each have queries and a share of the keys.
             Every reduction is over the keys of all; gradients that other processes give to a key are summed, so that
             averaging parameter gradients over processes, as DistributedDataParallel does, gives the gradient of the mean
-            over processes. Ids are compared between processes; ``instances``, "self" and `positives` refer to the
+            over processes. Ids and guides are compared between processes; ``instances``, "self" and `positives` refer to the
             share of this process. `topk` numbers columns in the order of ranks. All processes must call the same reductions
             in the same order, forward and backward. No masks, no dense backend, no second derivatives.
 
@@ -71,6 +76,7 @@ class Similarity:
         query_ids: Tensor | None = None,
         key_ids: Tensor | None = None,
         instances: int | None = None,
+        guide: Guide | None = None,
         queries_lead_keys: bool = False,
         unit: bool = False,
         backend: str = "auto",
@@ -119,6 +125,7 @@ class Similarity:
         ):
             shapes = tuple(self.query_ids.shape), tuple(self.key_ids.shape)
             raise ValueError(f"query_ids and key_ids must have equally many ids per row, got shapes {shapes}")
+        self.guide = checked_guide(guide, self.shape, queries_ND, dtype)
         self.queries_lead_keys = queries_lead_keys
         self.instances, self.unit = instances, unit
         self.backend = policy.checked_backend(backend)
@@ -132,13 +139,40 @@ class Similarity:
         """The transpose, with queries and keys swapped."""
         if self.column_bias is not None:
             raise ValueError("column_bias has no meaning for the transpose, where it would be a bias per row")
+        if self.guide is not None:
+            raise ValueError("guide has no meaning for the transpose, where its limits would be limits per column")
         if self.self_similar:
             return self
         if self.queries_lead_keys:
             raise ValueError("the transpose is not defined with queries_lead_keys")
+        return Similarity(
+            self.keys_MD, self.queries_ND, query_ids=self.key_ids, key_ids=self.query_ids, **self._options
+        )
+
+    @property
+    def back(self) -> "Similarity":
+        """The first N keys as queries and the queries as keys: S of the other direction, if row i and key i are a pair.
+
+        The limits of a guide, which are then the limits of pairs, hold in both directions.
+        """
+        (n, m), guide = self.shape, self.guide
+        if self.self_similar or self.queries_lead_keys or self.column_bias is not None or n > m:
+            raise ValueError(
+                "the other direction needs keys_MD with at least as many rows as queries, and no column_bias"
+            )
+        return Similarity(
+            self.keys_MD[:n],
+            self.queries_ND,
+            query_ids=None if self.key_ids is None else self.key_ids[:n],
+            key_ids=self.query_ids,
+            guide=None if guide is None else replace(guide, queries_NE=guide.keys[:n], keys_ME=guide.queries_NE),
+            **self._options,
+        )
+
+    @property
+    def _options(self) -> dict[str, Any]:
         names = "scale", "instances", "unit", "half", "backend", "tile", "group"
-        alike = {name: getattr(self, name) for name in names}
-        return Similarity(self.keys_MD, self.queries_ND, query_ids=self.key_ids, key_ids=self.query_ids, **alike)
+        return {name: getattr(self, name) for name in names}
 
     def lse(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
@@ -157,6 +191,8 @@ class Similarity:
         """(lse of each row [N], lse of each column [M]), which is `lse` of S and of Sᵀ, from one pass over the tiles."""
         if self.self_similar or self.queries_lead_keys or self.column_bias is not None:
             raise ValueError("lse_both needs keys_MD (not the queries as keys) and no column_bias")
+        if self._guided(over):
+            raise ValueError("lse_both has no guide, whose limits are those of rows: use lse of this and of its `back`")
         rows, columns = self._reduce(self._problem(over, both=True))
         assert columns is not None
         return rows[0], columns
@@ -172,9 +208,12 @@ class Similarity:
         Args:
             positive: s⁺, [N]; may carry a gradient.
             over: the pairs of the sum.
-            both: the mean of this over rows and the first N columns (as in `lse_both`); positive i is then at (i, i).
+            both: the mean of this over rows and the first N columns (as in `lse_both`); positive i is then at (i, i), and the
+                limits of a guide hold in both directions (see `back`).
             counted: [N], boolean: rows whose loss will be used; the others may be 0.
         """
+        if both and self._guided(over):  # rows and columns do not count the same pairs
+            return (self.contrast(positive, over) + self.back.contrast(positive, over)) / 2
         if both:
             rows, columns = self.lse_both(over)
             columns = columns[: len(rows)]
@@ -203,9 +242,32 @@ class Similarity:
         With ``top_k`` (as in `lse`) the tiles are needed.
         """
         problem = self._problem(over, top_k=top_k, reduction="sum")
-        if top_k is None and problem.pairs.mask is None and self.group is None:
+        if top_k is None and problem.pairs.by_class and self.group is None:
             return problem.sums()
         return self._reduce(problem)[0].squeeze(0)
+
+    def expected(self, teacher: "Similarity", over: str = "all", *, lse: Tensor | None = None) -> Tensor:
+        """Σ_j p_ij s_ij, [N], with the softmax p_i of the rows of another `Similarity`; 0 where no pair counts.
+
+        The softmax is computed tile by tile and has no gradient. Give ``over`` by name, and ids to both.
+
+        Args:
+            teacher: T, for as many queries and keys.
+            over: the pairs of the softmax.
+            lse: `lse` of ``teacher``, [N], where it is known already or the softmax has more terms; they are left out here.
+        """
+        if teacher.shape != self.shape or teacher.column_bias is not None:
+            raise ValueError(f"teacher must have the shape {self.shape} and no column_bias, got shape {teacher.shape}")
+        if self._guided(over):
+            raise ValueError("over='negatives' with a guide: pairs are either left out or weighted by a teacher")
+        with torch.no_grad():
+            lse = teacher.lse(over) if lse is None else lse
+            limit = lse.masked_fill(lse == -torch.inf, 0)
+            sides = teacher.scale * teacher.queries_ND, teacher.keys_MD, limit
+            queries_NE, keys_ME, limit_N = (side.detach().to(self.queries_ND.dtype) for side in sides)
+        guide = Guide(queries_NE, keys_ME, limit_N, weighs=True)
+        problem = self._problem(over, reduction="sum")
+        return self._reduce(replace(problem, pairs=replace(problem.pairs, guide=guide)))[0].squeeze(0)
 
     def count(self, over: Over = "all") -> Tensor:
         """Number of pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
@@ -288,6 +350,9 @@ class Similarity:
             self._sets[over] = self._named(over)
         return self._sets[over]
 
+    def _guided(self, over: Over) -> bool:
+        return self.guide is not None and isinstance(over, str) and over == "negatives"
+
     def _named(self, over: str) -> Pairs:
         device, lead = self.queries_ND.device, self.queries_lead_keys
         if over not in NAMES:
@@ -298,11 +363,14 @@ class Similarity:
             if not lead:
                 raise ValueError("over='others' needs keys that are the queries: keys_MD=None or queries_lead_keys")
             return Pairs(self.shape, device, drop_self=True)
+        guide = self.guide if self._guided(over) else None
+        if guide is not None and self.query_ids is None and self.key_ids is None and self.instances is None:
+            return Pairs(self.shape, device, lead, guide=guide)
         if self.instances is not None:
-            return Pairs(self.shape, device, lead, over == "positives", instances=self.instances)
+            return Pairs(self.shape, device, lead, over == "positives", instances=self.instances, guide=guide)
         if self.query_ids is None or self.key_ids is None:
             raise ValueError(f"over={over!r} needs instances, or query_ids (and key_ids when keys_MD is given)")
-        return Pairs(self.shape, device, lead, over == "positives", self.query_ids, self.key_ids)
+        return Pairs(self.shape, device, lead, over == "positives", self.query_ids, self.key_ids, guide=guide)
 
     @property
     def number_of_keys(self) -> int:
@@ -317,7 +385,8 @@ class Similarity:
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
         given = self.key_ids if self.query_ids is None else self.query_ids
         ids = 0 if given is None else (*given.shape, 1)[1]
-        return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled(), ids)
+        width = 0 if self.guide is None else self.guide.queries_NE.shape[1]
+        return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled(), ids, width)
 
     @property
     def _resolved(self) -> str:

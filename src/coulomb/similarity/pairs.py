@@ -11,6 +11,7 @@ from torch import Tensor
 from coulomb.ground.checked import UNKNOWN
 from coulomb.ground.machine import exclude_
 from coulomb.similarity import policy
+from coulomb.similarity.guide import Guide
 from coulomb.similarity.products import matmul
 
 NAMES = ("all", "others", "negatives", "positives")
@@ -32,6 +33,7 @@ class Pairs:
             are equal. −1 is unknown and equals no other id.
         instances: n, instead of ids: row i and key i have the id i mod n (views of n images).
         mask: the user's [N, M], boolean or non-negative weights, instead of ids.
+        guide: a second similarity, which leaves out pairs at or above the limit of their row, or weights pairs.
     """
 
     shape: tuple[int, int]
@@ -42,6 +44,7 @@ class Pairs:
     key_ids: Tensor | None = None
     instances: int | None = None
     mask: Tensor | None = None
+    guide: Guide | None = None
     _equal_NM: Tensor | None = field(default=None, init=False)
     _columns: list[tuple[Tensor, Tensor]] | None = field(default=None, init=False)
 
@@ -50,8 +53,14 @@ class Pairs:
         """The whole matrix as one tile."""
         return slice(0, self.shape[0]), slice(0, self.shape[1])
 
+    @property
+    def by_class(self) -> bool:
+        """True if the pairs follow from classes of rows, so that sums over them need no tiles."""
+        return self.mask is None and self.guide is None
+
     def transposed(self) -> "Pairs":
         """The same pairs with queries and keys swapped."""
+        assert self.guide is None  # its limits belong to rows
         mask = None if self.mask is None else self.mask.T
         shape = self.shape[1], self.shape[0]
         return Pairs(shape, self.device, self.drop_self, self.same, self.key_ids, self.query_ids, self.instances, mask)
@@ -83,6 +92,9 @@ class Pairs:
             out = torch.zeros(size, dtype=torch.bool, device=self.device) if out is None else out
             for offset in diagonals:
                 out.diagonal(offset).fill_(True)
+        if self.guide is not None and not self.guide.weighs:
+            above = self.guide.tile(rows, cols) >= self.guide.limit(rows)
+            out = above if out is None else out | above
         return out
 
     def hide_(self, tile_RC: Tensor, rows: slice, cols: slice) -> Tensor:
@@ -97,10 +109,15 @@ class Pairs:
                     exclude_(tile_RC, torch.ne if self.same else torch.eq, query[rows, None], key[cols])
         for offset in self._diagonals(rows, cols):
             tile_RC.diagonal(offset).fill_(-torch.inf)
+        if self.guide is not None and not self.guide.weighs:
+            tile = self.guide.tile(rows, cols)
+            exclude_(tile_RC, torch.ge, tile, self.guide.limit(rows), out=tile)
         return tile_RC
 
     def weights(self, rows: slice, cols: slice) -> Tensor | None:
-        """The tile of a weighting mask; None when every pair that counts weighs 1."""
+        """The tile of a weighting mask or guide; None when every pair that counts weighs 1."""
+        if self.guide is not None and self.guide.weighs:
+            return self.guide.weights(rows, cols)
         if self.mask is None or self.mask.dtype == torch.bool:
             return None
         return self.mask[rows, cols]
@@ -109,6 +126,11 @@ class Pairs:
         """Number of pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
         if self.mask is not None:
             return self.mask.sum(1)
+        if self.guide is not None:
+            height = max(1, policy.current().strip // max(1, self.shape[1]))
+            strips = [slice(first, min(first + height, self.shape[0])) for first in range(0, self.shape[0], height)]
+            hidden = [self.hidden(rows, self.everything[1]) for rows in strips]
+            return self.shape[1] - torch.cat([one.sum(1) for one in hidden])  # type: ignore[union-attr]  # never None
         if self._compared:
             return self._equal.sum(1)
         if self._few and self.same is False and self.query_ids is not None:
@@ -116,7 +138,7 @@ class Pairs:
         return self.sum(torch.ones(self.shape[1], 1, dtype=torch.double, device=self.device))[:, 0].long()
 
     def sum(self, keys_MD: Tensor) -> Tensor:
-        """Σ_j k_j over the keys that count in each row, [N, D], from sums by id: no matrix of pairs (no mask).
+        """Σ_j k_j over the keys that count in each row, [N, D], from sums by id: no matrix of pairs (if `by_class`).
 
         With C ids per row by inclusion and exclusion, from the sums by each of the 2^C − 1 subsets of the ids.
         """

@@ -64,6 +64,8 @@ def _engine(problem: Problem) -> tuple[str, str]:
         return "tiles", ""
     if problem.at_least_N is not None:
         why = "a threshold (top_k), which equal similarities must meet again"
+    elif problem.pairs.guide is not None:
+        why = "a guide, whose similarities are computed by tiles"
     elif problem.coarse:
         why = "similarities so large that the lse of a row is too coarse to weight them"
     elif problem.queries_ND.is_cuda and not attention.agrees(problem):
@@ -77,7 +79,7 @@ def _engine(problem: Problem) -> tuple[str, str]:
 
 def triangular(problem: Problem) -> bool:
     """True if the exponentials are symmetric, so that the tiles on and above the diagonal suffice."""
-    if problem.keys_MD is not None or problem.bias_M is not None or problem.pairs.mask is not None:
+    if problem.keys_MD is not None or problem.bias_M is not None or not problem.pairs.by_class:
         return False
     whole = problem.at_least_N is None and problem.top_k is None and problem.reduction == "lse"
     return whole and problem.bounded

@@ -33,7 +33,7 @@ VisitProblem = Callable[[int, Problem, Block], Sequence[Tensor]]
 
 @_disable_dynamo
 @torch.no_grad()
-def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, ids: int) -> Shards:
+def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, ids: int, guide: int = 0) -> Shards:
     """Exchanges what the processes must know of each other, in one small message.
 
     Args:
@@ -41,6 +41,7 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, id
         group: the processes.
         learning: whether gradients are recorded.
         ids: number of ids of each query and key.
+        guide: width of the guide; 0 without one.
 
     Raises:
         ValueError: processes differ in more than the number of their queries and keys.
@@ -51,6 +52,7 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, id
         "precision": DTYPES.index(queries.dtype),
         "column_bias": bias is not None,
         "ids per row (0: none)": ids,
+        "width of the guide (0: none)": guide,
         "keys that are the queries": problem.keys_MD is None,
         "requires_grad of the queries": learning and queries.requires_grad,
         "requires_grad of the keys": learning and keys.requires_grad,
@@ -66,7 +68,8 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, id
         require_equal(name, column)
     query, key, scale, bias_bound = table[:, -len(bounds) :].amax(0).tolist()
     sizes = tuple(int(size) for size in table[:, 0])
-    return Shards(group, dist.get_rank(group), sizes, queries.shape[1], LOG2E * (scale * query * key + bias_bound))
+    exponent = LOG2E * (scale * query * key + bias_bound)
+    return Shards(group, dist.get_rank(group), sizes, queries.shape[1] + guide, exponent)
 
 
 def _largest(values: Tensor) -> float:
@@ -87,15 +90,15 @@ def count(pairs: Pairs, shards: Shards) -> Tensor:
     total = pairs.count()
     if _only_own_keys(pairs):
         return total
-    if pairs.key_ids is None:
+    if pairs.key_ids is None and pairs.guide is None:
         return total + (shards.total - pairs.shape[1])
 
     def visit(owner: int, block: Block) -> Sequence[Tensor]:
         if owner != shards.rank:
-            total.add_(_pairs_with(pairs, shards.sizes[owner], block[0]).count())
+            total.add_(_pairs_with(pairs, shards.sizes[owner], *block).count())
         return []
 
-    visit_all(shards, [pairs.key_ids], visit)
+    visit_all(shards, _described(pairs), visit)
     return total
 
 
@@ -246,29 +249,35 @@ def _visit_problems(
     """
 
     def visit_block(owner: int, block: Block) -> Sequence[Tensor]:
-        keys_MD, bias_M, key_ids, *others = block
+        keys_MD, bias_M, key_ids, guide_ME, *others = block
         part = replace(problem, exponent=shards.exponent)
         if owner != shards.rank:
             assert keys_MD is not None
-            pairs = _pairs_with(problem.pairs, len(keys_MD), key_ids)
+            pairs = _pairs_with(problem.pairs, len(keys_MD), key_ids, guide_ME)
             part = replace(part, keys_MD=keys_MD, bias_M=bias_M, pairs=pairs)
         return visit(owner, part, others)
 
-    block = [problem.keys, problem.bias_M, problem.pairs.key_ids, *extra]
+    block = [problem.keys, problem.bias_M, *_described(problem.pairs), *extra]
     if _only_own_keys(problem.pairs):
         return list(visit_block(shards.rank, block))
     return list(visit_all(shards, block, visit_block, merge))
 
 
-def _pairs_with(pairs: Pairs, keys: int, key_ids: Tensor | None) -> Pairs:
-    """The pairs that count of this process's queries with the keys of another process: all, or those selected by ids.
+def _described(pairs: Pairs) -> Block:
+    """What tells other processes which pairs count: the ids of the keys, and the keys of the guide."""
+    return pairs.key_ids, None if pairs.guide is None else pairs.guide.keys
+
+
+def _pairs_with(pairs: Pairs, keys: int, key_ids: Tensor | None, guide_ME: Tensor | None) -> Pairs:
+    """The pairs that count of this process's queries with the keys of another process, selected by ids and guide.
 
     "Self" and `instances` refer to rows of one process.
     """
     shape = pairs.shape[0], keys
+    guide = None if pairs.guide is None or guide_ME is None else replace(pairs.guide, keys_ME=guide_ME)
     if key_ids is None:
-        return Pairs(shape, pairs.device)
-    return Pairs(shape, pairs.device, same=pairs.same, query_ids=pairs.query_ids, key_ids=key_ids)
+        return Pairs(shape, pairs.device, guide=guide)
+    return Pairs(shape, pairs.device, same=pairs.same, query_ids=pairs.query_ids, key_ids=key_ids, guide=guide)
 
 
 def _only_own_keys(pairs: Pairs) -> bool:
@@ -278,7 +287,7 @@ def _only_own_keys(pairs: Pairs) -> bool:
 
 def _needs_no_tiles(problem: Problem) -> bool:
     """True for sums over named pairs, which follow from sums of keys."""
-    return problem.reduction == "sum" and problem.at_least_N is None
+    return problem.reduction == "sum" and problem.at_least_N is None and problem.pairs.by_class
 
 
 def _sums_gradients(problem: Problem, grad_PN: Tensor) -> Gradients:

@@ -165,6 +165,8 @@ def _rows_backward(
             assert weight_M is not None
             tile = tiles.buffer(exponential.shape)
             torch.add(weight_PN[0, rows, None], weight_M[cols], out=tile).mul_(exponential)
+        elif problem.reduction == "sum" and problem.at_least_N is None:
+            tile = tiles.counted(rows, cols)
         elif problem.reduction != "lse":
             tile = term_slopes_(problem, tiles.exponents(rows, cols))
         elif thin:

@@ -97,7 +97,7 @@ class Problem:
         return self.queries_ND if self.keys_MD is None else self.keys_MD
 
     def sums(self) -> Tensor:
-        """Σ_j s_ij, [N], as q_i · (sum of the keys that count): O((N + M)·D), no tiles (no mask, no threshold)."""
+        """Σ_j s_ij, [N], as q_i · (sum of the keys that count): O((N + M)·D), no tiles (pairs `by_class`, no threshold)."""
         queries_ND, keys_MD = self.scale * self.queries_ND, self.keys
         if self.bias_M is not None:  # s_ij = (scale·q_i, 1) · (k_j, b_j)
             queries_ND = torch.cat([queries_ND, queries_ND.new_ones(len(queries_ND), 1)], 1)
@@ -173,6 +173,11 @@ class Tiles:
     def exponents(self, rows: slice, cols: slice, *, keep: bool = False) -> Tensor:
         """t on one tile, −inf for pairs that do not count: overwritten by the thread's next tile unless ``keep``."""
         return self.complete_(self._product(rows, cols, keep), rows, cols)
+
+    def counted(self, rows: slice, cols: slice) -> Tensor:
+        """1 for pairs that count and 0 for others, on one tile, without a product (no threshold): as `exponents`."""
+        zeros = self.buffer((rows.stop - rows.start, cols.stop - cols.start)).zero_()
+        return self.pairs.hide_(zeros, rows, cols).gt_(-torch.inf)
 
     def complete_(self, out: Tensor, rows: slice, cols: slice) -> Tensor:
         """t from the scaled products of its vectors, in place."""
