@@ -113,3 +113,87 @@ def test_figures_and_the_loss_without_signal():
         "clip", CLIP, towers("a", "b"), cell_ids=IDS, negatives=(), shared={"temperature": 0.3, "seed": 1}, own={}
     )
     assert built.figures()["temperature"] == pytest.approx(0.3)
+
+
+def dense_with_queue(embeddings, keys, ids, key_ids, tau):
+    """Both directions of InfoNCE over the batch and the keys of past batches, from the whole matrices."""
+    parts = []
+    for first, second in (("a", "b"), ("b", "a")):
+        queries = normalize(embeddings[first], dim=1)
+        all_keys = torch.cat([normalize(embeddings[second], dim=1), keys[second]])
+        logits = queries @ all_keys.T / tau
+        known = torch.cat([ids, key_ids])
+        same = (ids[:, None] == known[None]).any(2)
+        same[torch.arange(len(ids)), torch.arange(len(ids))] = False
+        parts.append(cross_entropy(logits.masked_fill(same, -torch.inf), torch.arange(len(ids))))
+    return sum(parts) / 2
+
+
+def test_keys_of_past_batches_are_negatives_in_both_directions_unless_they_share_a_cell():
+    method = CLIP(towers("a", "b"), IDS, temperature=0.3, queue_size=5, momentum=0.9).double()
+    plain = CLIP(towers("a", "b"), IDS, temperature=0.3).double()
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.5)
+    start = {name: part.clone() for name, part in method.towers.named_parameters()}
+    draw = torch.Generator().manual_seed(0)
+    kept, kept_ids = {"a": torch.empty(0, 6, dtype=torch.float64), "b": torch.empty(0, 6, dtype=torch.float64)}, IDS[:0]
+    for step in range(4):
+        batch, train_row = rows(4, "a", "b"), torch.randperm(7, generator=draw)[:4]
+        with torch.no_grad():
+            expected = dense_with_queue(
+                method.towers(batch), kept, IDS[train_row], kept_ids, float(method.figures()["temperature"])
+            )
+            momentum = method.momentum_towers(batch)
+        loss = method(batch, None, train_row)
+        torch.testing.assert_close(loss.detach(), expected, rtol=1e-6, atol=1e-6)
+        if step == 0:
+            torch.testing.assert_close(loss, plain(batch, None, train_row), rtol=1e-7, atol=1e-7)
+        optimizer.zero_grad()
+        loss.backward()
+        method.after_batch()
+        optimizer.step()
+        method.after_update(0.0)
+        kept = {name: torch.cat([kept[name], normalize(momentum[name], dim=1)])[-5:] for name in kept}
+        kept_ids = torch.cat([kept_ids, IDS[train_row]])[-5:]
+    assert method.figures()["queue_keys"] == 5 and method.no_signal(4, 1) == pytest.approx(math.log(9))
+    for name, now in method.towers.named_parameters():
+        slow = dict(method.momentum_towers.module.named_parameters())[name]
+        assert 0 < (slow - start[name]).norm() < (now - start[name]).norm()
+    assert all(not part.requires_grad for part in method.momentum_towers.parameters())
+
+
+def test_a_queue_without_ids_and_with_hard_negatives():
+    ids = torch.tensor([[0, 10, 20], [1, 11, 10], [2, 12, 22]])
+    batch, train_row = rows(3, "a", "b", "n"), torch.arange(3)
+    for same_cells in ("left_out", "negative"):
+        method = CLIP(towers("a", "b", "n"), ids, ("n",), temperature=0.5, queue_size=3, same_cells=same_cells).double()
+        for _ in range(2):
+            loss = method(batch, None, train_row)
+            method.after_batch()
+        found = {name: normalize(each, dim=1) for name, each in method.towers(batch).items()}
+        there = (
+            torch.cat([found["a"] @ found["b"].T, found["a"] @ found["n"].T, found["a"] @ found["b"].T], dim=1) / 0.5
+        )
+        back = torch.cat([found["b"] @ found["a"].T, found["b"] @ found["a"].T], dim=1) / 0.5
+        if same_cells == "left_out":  # each row's own cells are in the queue, too
+            there[0, 4] = -torch.inf
+            there[:, 6:].fill_diagonal_(-torch.inf)
+            back[:, 3:].fill_diagonal_(-torch.inf)
+        expected = (cross_entropy(there, train_row) + cross_entropy(back, train_row)) / 2
+        torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    assert set(method.momentum_towers.module.columns) == {"a", "b"}
+    with pytest.raises(ValueError, match="queue_size=-1"):
+        CLIP(towers("a", "b"), IDS, queue_size=-1)
+
+
+def test_each_column_but_the_first_has_its_queue():
+    ids = torch.cat([IDS, IDS[:, 1:] + 100], dim=1)
+    method, batch = CLIP(towers("a", "b", "c"), ids, queue_size=4).double(), rows(7, "a", "b", "c")
+    method(batch, None, torch.arange(7))
+    method.after_batch()
+    second, third = method.pair_queues
+    assert second.other.labels().tolist() == ids[3:, 0].tolist() and second.other.ids().tolist() == ids[3:, 1].tolist()
+    assert third.first.ids().tolist() == ids[3:, 2].tolist()
+    again = CLIP(towers("a", "b", "c"), ids, queue_size=4).double()
+    again.load_state_dict(method.state_dict())
+    assert torch.equal(again.pair_queues[1].other.keys(), third.other.keys())
+    assert bool(again(batch, None, torch.arange(7)).isfinite())

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import methods_distributed
+import pairs_distributed
 from coulomb.methods import METHODS
 
 
@@ -49,3 +50,13 @@ def test_uneven_shares_give_the_gradient_of_the_whole_batch(uneven, name):
             torch.testing.assert_close(
                 theirs[key], gradient, rtol=1e-5, atol=1e-7, msg=lambda text, key=key: f"{key}: {text}"
             )
+
+
+@pytest.mark.parametrize("sizes", [(7, 5), (4, 3, 5)])
+def test_clip_with_a_queue_and_hard_negatives_equals_one_process(processes, sizes):
+    losses, state = pairs_distributed.trained(sizes=sizes)
+    for found, theirs in processes.run(len(sizes), pairs_distributed.trained, 5, sizes):
+        assert found == pytest.approx(losses, rel=1e-5)
+        assert theirs.keys() == state.keys()
+        for key, value in state.items():
+            torch.testing.assert_close(theirs[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}")

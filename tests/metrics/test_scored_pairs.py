@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.scored_pairs import scored_pairs
+from coulomb.metrics.scored_pairs import score_correlations, scored_pairs, spearman_differences
 
 
 def cases(n=300, noise=0.3, seed=0):
@@ -59,3 +59,25 @@ def test_what_has_no_correlation_is_refused():
         scored_pairs(first[:2], second[:2], scores[:2])
     with pytest.raises(InputError, match=r"scores \[9\]"):
         scored_pairs(first, second, scores[:9])
+
+
+def test_similarities_of_any_kind_are_correlated():
+    *_, scores, cosine = cases()
+    found = score_correlations(7 + 3 * cosine, scores)
+    assert found["spearman"]["value"] == pytest.approx(spearmanr(cosine, scores).statistic, abs=1e-9)
+    with pytest.raises(InputError, match="similarities: all are equal"):
+        score_correlations(np.ones(300), scores)
+
+
+def test_differences_are_paired():
+    *_, scores, cosine = cases()
+    draw = np.random.default_rng(1)
+    worse = cosine + 0.3 * draw.normal(size=len(cosine))
+    ours, theirs, differences = spearman_differences(cosine, worse, scores)
+    assert ours == pytest.approx(spearmanr(cosine, scores).statistic, abs=1e-9)
+    assert theirs == pytest.approx(spearmanr(worse, scores).statistic, abs=1e-9)
+    assert differences.shape == (2000,) and differences.mean() == pytest.approx(ours - theirs, abs=0.01)
+    apart = [score_correlations(each, scores)["spearman"] for each in (cosine, worse)]
+    unpaired = np.hypot(*(row["high"] - row["low"] for row in apart)) / (2 * 1.96)
+    assert differences.std() < 0.8 * unpaired  # because both rise and fall with the same pairs
+    assert np.abs(spearman_differences(cosine, 2 * cosine, scores)[2]).max() < 1e-12

@@ -6,38 +6,11 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.kinds.text import Tokens
 from coulomb.models import build_pair, load_encoder, save_encoder
-from coulomb.models.build_pair import is_pair
+from coulomb.models.build_pair import is_pair, pair_facts
 
 transformers = pytest.importorskip("transformers")
-from tiny_texts import COMMON, TEXTS, WORDS, batch, bert, words  # noqa: E402
-
-
-def saved_pair(folder, kind):
-    """Saves a tiny CLIP or SigLIP; returns the model, its tokenizer and its image processor."""
-    text = {
-        "vocab_size": len(WORDS), "max_position_embeddings": 9, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
-        "projection_size": 32, **COMMON,
-    }  # fmt: skip
-    vision = {"image_size": 16, "patch_size": 8, **COMMON}
-    torch.manual_seed(0)
-    if kind == "clip":
-        vision = {**vision, "hidden_size": 40}
-        config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
-        model = transformers.CLIPModel(config)
-        processor = transformers.CLIPImageProcessorPil(
-            size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}
-        )
-        template = "<s> $A </s>"
-    else:
-        model = transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision))
-        torch.nn.init.constant_(model.logit_bias, -7)
-        processor = transformers.SiglipImageProcessorPil(size={"height": 16, "width": 16})
-        template = "$A </s>"
-    torch.nn.init.constant_(model.logit_scale, 3.0)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    words(template).save(str(folder / "tokenizer.json"))
-    return model.eval(), words(template), processor
+from pair_folders import saved_pair  # noqa: E402
+from tiny_texts import TEXTS, batch, bert  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
@@ -70,6 +43,7 @@ def test_features_are_those_of_transformers(kind, tmp_path):
     assert pair.text.longest == 9 and column.cut.tolist() == [False, False, True, False]
     assert pair.temperature == pytest.approx(math.exp(-3.0)) and pair.bias == (None if kind == "clip" else -7)
     assert pair.image.preprocessing is not None and pair.image.image_size == 16
+    assert pair_facts(str(tmp_path)) == (16, pair.temperature, pair.bias)
 
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])

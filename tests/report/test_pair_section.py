@@ -165,3 +165,31 @@ def test_towers_alone_and_bm25(tmp_path):
 
 def test_negative_cosines_have_a_minus_sign():
     assert (cosine_text(-0.154), cosine_text(0.2)) == ("−0.15", "0.20")
+
+
+def test_results_on_other_data_are_shown(tmp_path, assessed):
+    (tmp_path / "transfer").mkdir()
+    zero = {
+        "top": {"1": 0.625, "5": 1.0}, "balanced_accuracy": 0.5, "classes": ["cat", "dog", "<b>"],
+        "chance": {"top": {"1": 1 / 3, "5": 1.0}, "balanced_accuracy": 1 / 3},
+        "protocol": {"prompts": ["a photo of a {}", "<i>{}"]},
+    }  # fmt: skip
+    figures = {"knn": 0.81, "linear": 0.8765, "few_shot": None}
+    found = {
+        "zero_shot": zero, "trained": figures, "starting_point": figures | {"knn": 0.75}, "protocol": {"name": "rooms"},
+    }  # fmt: skip
+    (tmp_path / "transfer" / "rooms.json").write_text(json.dumps(found))
+    (tmp_path / "transfer" / "other.json").write_text(
+        json.dumps({"protocol": {}, "zero_shot": {"top": 3}, "trained": 5})
+    )
+    run = run_with(tmp_path, assessed)
+    section = pair_section(run)
+    rooms = next(each for each in section.transfers if each.name == "rooms")
+    assert rooms.words[0] == ("top-1", "62.5\u202f%", "33.3\u202f%") and [row[0] for row in rooms.words] == [
+        "top-1",
+        "balanced accuracy",
+    ]
+    assert rooms.rows[0].values["starting_point"].mean == 0.75
+    page = render_report(run)
+    assert "rooms" in page and "62.5\u202f%" in page and "87.6" in page and "a photo of a {}" in page
+    assert "<i>{}" not in page and run.problems == []

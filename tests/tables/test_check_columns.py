@@ -86,3 +86,18 @@ def test_stamps():
     text = render_columns(check_columns(table), ["training  nothing"])
     assert "804" in text and "6 rows: A flower." in text and "16 classes" in text and "training  nothing" in text
     assert "190 of 950 rows held out" in text
+
+
+def test_negatives_that_are_right_answers_are_counted():
+    rows = {
+        "picture": ["a b", "a b", "c d", "e f", "g h"],  # the first one has two captions
+        "caption": ["one", "two", "three", "four", "five"],
+        "wrong": ["two", "three", "three", "one", "five "],
+    }
+    result, text = checked(rows, "picture,caption,wrong:negative")
+    assert result["right"] == {"wrong": 3}
+    assert "In 3 rows wrong is a right answer of picture" in text and "cannot be apart" not in text
+    rows["wrong"] = ["three", "four", "c d", "five", "one"]
+    result, text = checked(rows, "picture,caption,wrong:negative")
+    assert result["right"] == {} and "right answer" not in text and "picture and wrong are the same" in text
+    assert checked(rows, "picture,caption")[0]["right"] == {}

@@ -299,3 +299,49 @@ def test_glosses():
     table = open_columns(SHARED / "glosses.parquet", "term,gloss")
     assert len(table) == 100_271 and table.kinds == {"term": "text", "gloss": "text"}
     assert table.columns["gloss"].array.nbytes < 10 * 2**20
+
+
+def test_columns_of_numbers_are_joined_to_vectors(tmp_path):
+    table = {
+        "f_1": [1, 2, 3],
+        "f_2": [0.5, None, 2.5],
+        "name": ["a b", "c d", "e f"],
+        "label": [0, 1, 0],
+        "height": [9, 8, 7],
+    }
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table(table), path)
+    opened = open_columns(path, "height+f_1")
+    assert opened.kinds == {"height+f_1": "vector"}
+    assert opened.columns["height+f_1"].tolist() == [[9, 1], [8, 2], [7, 3]]
+    assert opened.labels.tolist() == [0, 1, 0]
+    assert set(opened.other_columns()) == {"f_2", "name"}
+    some = open_columns(path, "f_*")
+    assert some.columns["f_*"].tolist() == [[1, 0.5], [3, 2.5]] and some.labels.tolist() == [0, 0]
+    assert any("f_2 is missing or empty in 1 row" in note for note in some.notes)
+    both = open_columns(path, ["name", "f_1+height"])
+    assert both.kinds == {"name": "text", "f_1+height": "vector"}
+    everything = open_columns({name: table[name] for name in ("f_1", "label", "height")}, "*")
+    assert everything.columns["*"].shape == (3, 2)  # without the labels
+    csv = tmp_path / "rows.csv"
+    csv.write_text("a,b\n1,2.5\n3,4\n")
+    assert open_columns(csv, "a+b").columns["a+b"].tolist() == [[1, 2.5], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("f_1+f_3", r"no column 'f_3'.*f_1"),
+        ("g_*", r"no column 'g_\*'"),
+        ("f_1+name", "column 'name'"),
+        ("f_1+f_2:text", "joined columns are vectors"),
+        ("f_1", r"f_1\+OTHER"),
+    ],
+)
+def test_columns_that_cannot_be_joined(columns, message):
+    with pytest.raises(InputError, match=message):
+        open_columns({"f_1": [1, 2], "f_2": [0.5, 1], "name": ["a b", "c d"]}, columns)
+
+
+def test_a_column_may_have_a_plus_in_its_name():
+    assert open_columns({"a+b": ["one text", "two texts"], "a": [1, 2], "b": [1, 2]}, "a+b").kinds == {"a+b": "text"}

@@ -29,7 +29,10 @@ BELONGS = {"unit": "onnx", "int8": "onnx", "on": "onnx hub", "on_labels": "onnx 
 def export(
     source: Annotated[
         str,
-        typer.Argument(help="run folder or published weights (lite0, …) for onnx and hub; index folder for the others"),
+        typer.Argument(
+            help="run folder (of images, texts or pairs) or published weights (lite0, …) for onnx and hub; index folder for "
+            "the others"
+        ),
     ],
     to: Annotated[str, typer.Option(help="onnx, hub, faiss, lance, csv or npz", show_default=False)],
     out: Annotated[Path, typer.Option(help="file or folder to write; it must not exist", show_default=False)],
@@ -70,6 +73,7 @@ def export(
     is measured.
     """
     from coulomb import export as exports
+    from coulomb.models.load import run_path
     from coulomb.training.plan.given import load_module
 
     require_option("to", to, str, choices=(*ENCODER_TO, *INDEX_TO))
@@ -80,6 +84,11 @@ def export(
             raise InputError(f"--{name.replace('_', '-')}: has no meaning for --to {to}; leave it out")
     result: dict[str, Any]
     if to in INDEX_TO:
+        if (path := run_path(source)) is not None and not (path / "index.json").is_file():
+            raise InputError(
+                f"--to {to}: writes the features of an index, and {source} is an encoder; give --to onnx or --to hub, or an "
+                f"index of your data: coulomb index DATA --encoder {source}"
+            )
         opened = coulomb.Index.open(source)
         options = {"kind": kind} if to == "faiss" else {}
         result = getattr(exports, f"to_{to}")(opened, out, **options)

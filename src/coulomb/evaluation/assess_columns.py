@@ -8,48 +8,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coulomb.evaluation.assess_one_column import assess_single
 from coulomb.evaluation.pairs import Embedded, PairInputs, assess_pairs
+from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.randomness import numpy_generator
-from coulomb.kinds.image.thumbnail import make_thumbnail
 from coulomb.models import Encoder, load_encoder
 from coulomb.tables import Columns
 from coulomb.tables.workers import progress_bar
 from coulomb.training.cells import encode_rows
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.folder import RunFolder
-from coulomb.training.record.journal import read_metrics
-from coulomb.training.record.provenance import environment
 
 MOST_TRAIN = 5_000  # training rows from which the linear map between untouched towers is fitted
-PREVIEW = 64  # pixels of a picture in the report
 
 
 def assess_columns(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = True) -> dict[str, Any]:
-    """Evaluates a run on several columns, writes ``evaluation.json`` and ``samples.npz``, and returns the former's content.
+    """Evaluates a run on columns, writes ``evaluation.json`` and ``samples.npz``, and returns the former's content.
 
     The first two columns are measured on all held-out rows, by the trained towers and by the towers before training; see
-    `coulomb.evaluation.pairs.assess_pairs`.
+    `coulomb.evaluation.pairs.assess_pairs`. With labels, each tower alone is measured by kNN, too. Of one column:
+    `coulomb.evaluation.assess_one_column.assess_single`.
     """
-    names = plan.names[0], plan.names[min(1, len(plan.names) - 1)]
+    if len(plan.names) == 1:
+        return assess_single(folder, plan, progress=progress)
+    names = plan.names[0], plan.names[1]
     test, train = plan.split.test, plan.split.train
     some = train
     if len(train) > MOST_TRAIN:
         some = np.sort(numpy_generator(plan.config.seed, "linear map").choice(train, MOST_TRAIN, replace=False))
     trained = {name: load_encoder(folder.tower(plan.tower_of(name).name)) for name in names}
     start = {name: load_encoder(folder.start(plan.tower_of(name).name)) for name in names}
-    trained_again = [name for name in names if not plan.tower_of(name).cached]
-    total = (len(names) + len(trained_again)) * len(test) + len(names) * len(some)
+    labels, train_labels = plan.held_out_labels, None if plan.table.labels is None else plan.table.labels[some]
+    alone = labels is not None and train_labels is not None
+    passes = {name: 1 if plan.tower_of(name).cached else 2 for name in names}
+    total = sum(passes.values()) * len(test) + (sum(passes.values()) if alone else len(names)) * len(some)
     with progress_bar(total, "evaluating", progress) as advance:
-        before = {name: encode_rows(plan, name, start[name], test, progress=advance, held_out=True) for name in names}
-        fitted = {name: encode_rows(plan, name, start[name], some, progress=advance, held_out=False) for name in names}
-        now = {
-            name: encode_rows(plan, name, trained[name], test, progress=advance, held_out=True)
-            if name in trained_again
-            else (adapted(trained[name], before[name][0]), before[name][1])
-            for name in names
-        }
-    read, known = (found[names[0]][1] & found[names[1]][1] for found in (now, fitted))
+        of: dict[str, Any] = {"plan": plan, "start": start, "trained": trained, "advance": advance}
+        before, now = _before_and_now(names, test, held_out=True, **of)
+        fitted, learned = _before_and_now(names, some, held_out=False, trains=alone, **of)
+    read, known = (found[names[0]][1] & found[names[1]][1] for found in (before, fitted))
     places = [plan.place(name) for name in names]
     texts = [_texts(plan.held_out, name, test[read]) if plan.kinds[name] == "text" else None for name in names]
     assessment = assess_pairs(
@@ -63,31 +61,60 @@ def assess_columns(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = Tru
             weights=" and ".join(
                 dict.fromkeys(plan.tower_of(name).encoder for name in names if plan.tower_of(name).weights)
             ),
-            shared=plan.tower_of(names[0]) is plan.tower_of(names[1]),
+            shared=plan.tower_of(names[0]) is plan.tower_of(names[1])
+            or all(plan.tower_of(name).pair for name in names),
             texts=(texts[0], texts[1]),
+            labels=labels[read] if labels is not None and alone else None,
+            train_labels=train_labels[known] if train_labels is not None and alone else None,
+            trained_train=_kept(learned, names, known) if alone else None,
             rows=test[read],
             options=dataclasses.asdict(plan.config),
             seed=plan.config.seed,
         )
     )
-    metrics = read_metrics(folder.metrics)
     result = assessment.evaluation
-    result["protocol"] |= {
-        "split": plan.split.sentence,
-        "epoch": max((line["epoch"] for line in metrics), default=0),
-        "updates": max((int(line["step"]) for line in metrics if "loss" in line), default=0),
-        "epochs": plan.config.epochs,
-        "data": plan.config.data,
-        "versions": environment(),
-    }
+    result["protocol"] |= of_training(folder, plan)
     arrays = dict(assessment.samples)
     for side, (name, shown) in enumerate(zip(names, assessment.shown, strict=True)):
-        arrays |= _previews(plan, name, test[read][shown], shown, side)
+        arrays |= previews(plan, name, test[read][shown], shown, side)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # its stubs take names for options
     write_atomically(folder.samples, buffer.getvalue())
     write_json(folder.evaluation, result)
     return result
+
+
+Found = dict[str, tuple[Tensor, np.ndarray]]  # features of each column, and which rows were read
+
+
+def _before_and_now(
+    names: tuple[str, str],
+    rows: np.ndarray,
+    *,
+    plan: ColumnsPlan,
+    start: dict[str, Encoder],
+    trained: dict[str, Encoder],
+    advance: Any,
+    held_out: bool,
+    trains: bool = True,
+) -> tuple[Found, Found]:
+    """Returns the features of rows by the towers before and after training; the latter are empty unless ``trains``.
+
+    The backbone of a frozen tower is the same before and after, so that its features are computed once.
+    """
+    before: Found = {}
+    now: Found = {}
+    for name in names:
+        if plan.tower_of(name).cached:
+            with start[name].without_adapter():
+                features, read = encode_rows(plan, name, start[name], rows, progress=advance, held_out=held_out)
+            before[name] = adapted(start[name], features), read
+            now[name] = adapted(trained[name], features), read
+            continue
+        before[name] = encode_rows(plan, name, start[name], rows, progress=advance, held_out=held_out)
+        if trains:
+            now[name] = encode_rows(plan, name, trained[name], rows, progress=advance, held_out=held_out)
+    return before, now
 
 
 @torch.no_grad()
@@ -103,17 +130,3 @@ def _kept(found: dict[str, tuple[Tensor, np.ndarray]], names: tuple[str, str], r
 
 def _texts(table: Columns, column: str, rows: np.ndarray) -> list[str]:
     return [table.columns[column][row] for row in rows.tolist()]
-
-
-def _previews(plan: ColumnsPlan, column: str, rows: np.ndarray, shown: np.ndarray, side: int) -> dict[str, np.ndarray]:
-    """Returns the places that are shown, and their texts or thumbnails (JPEG bytes, padded) for the report."""
-    arrays = {f"shown_{side}": shown}
-    cells = plan.held_out.columns[column]
-    if plan.kinds[column] == "text":
-        return arrays | {f"texts_{side}": np.array([cells[row] for row in rows.tolist()], dtype=np.str_)}
-    if plan.kinds[column] == "image":
-        pictures = [np.frombuffer(make_thumbnail(cells.image(row), PREVIEW), np.uint8) for row in rows.tolist()]
-        ends = np.cumsum([len(picture) for picture in pictures])
-        joined = np.concatenate(pictures) if pictures else np.empty(0, np.uint8)
-        return arrays | {f"pictures_{side}": joined, f"ends_{side}": ends}
-    return arrays

@@ -14,11 +14,13 @@ class Level(StrEnum):
     LEARNED_SOMETHING = "learned_something"
     NOTHING_MEASURABLE = "nothing_measurable"
     WORSE_THAN_RAW_PIXELS = "worse_than_raw_pixels"
-    WORSE_THAN_BM25 = "worse_than_bm25"  # of pairs of texts
+    WORSE_THAN_BM25 = "worse_than_bm25"  # of texts
+    WORSE_THAN_RAW_VALUES = "worse_than_raw_values"  # of vectors
     ADAPTING_HELPED = "adapting_helped"
     ADAPTING_UNVERIFIED = "adapting_unverified"
     USE_STARTING_POINT = "use_starting_point"
     ADAPTING_HURT = "adapting_hurt"
+    NOT_JUDGED = "not_judged"  # of one column without labels and scored pairs
     COLLAPSED = "collapsed"
     FAILED = "failed"
     NO_SIGNAL = "no_signal"
@@ -33,7 +35,7 @@ class Level(StrEnum):
 _TONES = {
     "good": (Level.LEARNED_WELL, Level.LEARNED_SOMETHING, Level.ADAPTING_HELPED),
     "fair": (Level.NOTHING_MEASURABLE, Level.ADAPTING_UNVERIFIED, Level.USE_STARTING_POINT),
-    "open": (Level.PENDING,),
+    "open": (Level.PENDING, Level.NOT_JUDGED),
 }
 
 # Share of the better baseline's errors that must be removed; most self-supervised runs of a few hours reach .25. Without

@@ -54,7 +54,7 @@ def save_samples(path: Path, extract: Extract, prepared: Prepared, views: ViewMa
 
 
 def describe_samples(
-    features: np.ndarray, labels: np.ndarray, held_out: int, seed: int
+    features: np.ndarray, labels: np.ndarray, held_out: int, seed: int, of: str = "images"
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Finds neighbors, maps and clusters of sampled images.
 
@@ -63,6 +63,7 @@ def describe_samples(
         labels: [n], −1 if unknown.
         held_out: how many of the first images are held out. Only these are neighbors.
         seed: seed of the maps, the clusters and the draw of the queries.
+        of: what the cautions of the maps call the rows.
 
     Returns:
         Arrays: ``neighbors`` [n, k], positions by decreasing cosine; ``clusters`` [n], numbered by decreasing size; and
@@ -83,7 +84,7 @@ def describe_samples(
     if (clusters := find_clusters(features, labels, seed)) is not None:
         arrays["clusters"] = clusters.astype(np.int16)
     problems: list[str] = []
-    layouts = feature_maps(features, seed, problems)
+    layouts = feature_maps(features, seed, problems, of)
     for problem in problems:
         log.warning("%s", problem)
     arrays |= {f"map_{layout.key}": layout.places.astype(np.float32) for layout in layouts}

@@ -98,10 +98,10 @@ def preliminary_verdict(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return _plain(Level.PENDING, "Not evaluated yet", sentence)
 
 
-def collapsed(effective_rank: float, remarks: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the verdict on a run whose features have an effective rank below 2."""
+def collapsed(effective_rank: float, remarks: Sequence[str] = (), of: str = "images") -> dict[str, Any]:
+    """Returns the verdict on a run whose features have an effective rank below 2; ``of``: what the rows are called."""
     sentence = (
-        f"All images have nearly the same features: their effective rank is {effective_rank:.3g}, so fewer than two "
+        f"All {of} have nearly the same features: their effective rank is {effective_rank:.3g}, so fewer than two "
         "dimensions are in use."
     )
     return _plain(Level.COLLAPSED, "Collapsed", sentence) | {"remarks": list(remarks), "next": [CAUSE]}

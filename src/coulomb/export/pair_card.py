@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from coulomb.evaluation.level import Level
+from coulomb.evaluation.one_column_verdict import ONE_COLUMN_CONTESTANTS
 from coulomb.evaluation.pair_verdict import PAIR_CONTESTANTS
 from coulomb.export.card import markdown_table, plain
 from coulomb.metrics.matching import DIRECTIONS
@@ -117,7 +118,51 @@ def _sentences(texts: Sequence[str], folders: Mapping[str, str]) -> str:
     )
 
 
+COLUMN_FIGURES = {
+    "kNN": ("knn",),
+    "linear probe": ("linear",),
+    "MAP@R": ("retrieval", "map_at_r"),
+    "Spearman": ("scored_pairs", "spearman", "value"),
+}
+
+
+def _one_column(evaluation: Mapping[str, Any]) -> str:
+    """The evaluation of a run on one column: its figures beside those of its baselines, the verdict and the protocol."""
+    figures: dict[str, dict[str, float]] = {}
+    for which, words in ONE_COLUMN_CONTESTANTS.items():
+        for title, path in COLUMN_FIGURES.items():
+            value: Any = evaluation.get(which)
+            for part in path:
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if isinstance(value, int | float):
+                figures.setdefault(title, {})[words] = float(value)
+    contestants = list(dict.fromkeys(words for row in figures.values() for words in row))
+    rows = [[words, *(_figure(title, row.get(words)) for title, row in figures.items())] for words in contestants]
+    parts = [markdown_table(["", *figures], rows)] if rows else []
+    if verdict := evaluation.get("verdict"):
+        parts.append(f"**{_without_paths(verdict['title'])}.** {_without_paths(verdict['sentence'])}")
+    protocol = evaluation.get("protocol") or {}
+    return "\n\n".join([*parts, *_protocol_of([], protocol)])
+
+
+def _figure(title: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if title == "Spearman" else f"{value:.1%}"
+
+
+def _protocol_of(more: Sequence[str], protocol: Mapping[str, Any]) -> list[str]:
+    """Returns a paragraph with the data, the split and ``more``; empty if nothing is known."""
+    data = PurePath(str(protocol.get("data") or "")).name
+    lines = [f"data {plain(data)}"] if data and not data.startswith("<") else []  # <dict> is data in memory
+    lines += [plain(str(protocol["split"])).rstrip(".")] if protocol.get("split") else []
+    lines += more
+    return [f"Protocol: {'; '.join(lines)}."] if lines else []
+
+
 def _evaluation(evaluation: Mapping[str, Any] | None) -> str:
+    if evaluation is not None and isinstance(evaluation.get("column"), str):
+        return _one_column(evaluation)
     names = [plain(str(name)) for name in (evaluation or {}).get("columns") or []]
     rows = []
     for which, words in PAIR_CONTESTANTS.items():
@@ -135,10 +180,7 @@ def _evaluation(evaluation: Mapping[str, Any] | None) -> str:
     ]
     if verdict := evaluation.get("verdict"):
         parts.append(f"**{_without_paths(verdict['title'])}.** {_without_paths(verdict['sentence'])}")
-    protocol = evaluation.get("protocol") or {}
-    data = PurePath(str(protocol.get("data") or "")).name
-    lines = [f"data {plain(data)}"] if data and not data.startswith("<") else []  # <dict> is data in memory
-    lines += [plain(str(protocol["split"])).rstrip(".")] if protocol.get("split") else []
+    lines: list[str] = []
     trained = evaluation.get("trained") or {}
     for direction, arrow in zip(DIRECTIONS, arrows, strict=True):
         measured = trained.get(direction) or {}
@@ -152,7 +194,7 @@ def _evaluation(evaluation: Mapping[str, Any] | None) -> str:
         if low is not None
     ]
     lines += [f"95% intervals of R@5: {', '.join(shown)}"] if shown else []
-    return "\n\n".join([*parts, *([f"Protocol: {'; '.join(lines)}."] if lines else [])])
+    return "\n\n".join([*parts, *_protocol_of(lines, evaluation.get("protocol") or {})])
 
 
 def _without_paths(text: str) -> str:
@@ -172,14 +214,21 @@ def _limits(evaluation: Mapping[str, Any] | None, texts: Sequence[TextNetwork]) 
         lines.append("Nothing was measured here: measure it on your pairs before you rely on it.")
     else:
         lines.append(
-            "Measured on held-out pairs of one data set only. Other subjects and ways of writing are untested."
+            f"Measured on held-out {'rows' if 'column' in evaluation else 'pairs'} of one data set only. Other subjects and "
+            "ways of writing are untested."
         )
         level = (evaluation.get("verdict") or {}).get("level")
         if level in (Level.USE_STARTING_POINT, Level.ADAPTING_HURT):
             lines.append(
                 "The weights that it started from are as good or better, see the verdict above: use them instead."
             )
-        elif level in (Level.NOTHING_MEASURABLE, Level.WORSE_THAN_BM25, Level.COLLAPSED):
+        elif level == Level.NOT_JUDGED:
+            lines[-1] = (
+                "Nothing was known of the held-out rows that it could be judged by: measure it before you rely on it."
+            )
+        elif level in (
+            Level.NOTHING_MEASURABLE, Level.WORSE_THAN_BM25, Level.WORSE_THAN_RAW_VALUES, Level.COLLAPSED,
+        ):  # fmt: skip
             lines.append("No benefit over its baselines was measured, see the verdict above: do not rely on it.")
     return [*lines, *dict.fromkeys(_cut(network) for network in texts), *GENERAL]
 

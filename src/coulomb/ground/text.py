@@ -1,5 +1,6 @@
 """Names for display: file and class names are untrusted text."""
 
+import hashlib
 import os
 import re
 import unicodedata
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 # Control, format (bidi overrides too), surrogates, line and paragraph separators: invisible or able to move the cursor.
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _DIGITS = re.compile(r"([0-9]+)")
+LONGEST_NAME = 120  # bytes of a file name that stands for a longer one; file systems take 255
 
 
 def visible(text: object, limit: int = 200) -> str:
@@ -41,5 +43,9 @@ def portable(name: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Returns ``name`` with only letters, digits and ``-_.``, for a file or folder."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
+    """Returns ``name`` with only letters, digits and ``-_.``, for a file or folder; a long name is cut, with a hash of it."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
+    if len(safe.encode()) <= LONGEST_NAME:
+        return safe
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{safe.encode()[: LONGEST_NAME - 13].decode(errors='ignore')}-{digest}"

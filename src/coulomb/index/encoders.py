@@ -14,6 +14,7 @@ from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import load, of_images, run_path
 from coulomb.models.named_encoder import NamedEncoder
 from coulomb.models.pair_encoder import PairEncoder
+from coulomb.models.published_pair import is_published_pair
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables import Source
 
@@ -165,7 +166,7 @@ def pair_encoder(entry: dict[str, Any], given: Any, where: str) -> PairEncoder:
         InputError: the encoder of the index has no texts, or, of an index of texts, no images.
     """
     opened = _existing(entry, where) if given is None or isinstance(given, NamedEncoder) else given
-    if isinstance(opened, str | Path) and run_path(opened) is not None:
+    if isinstance(opened, str | Path) and (run_path(opened) is not None or is_published_pair(str(opened))):
         opened = load(opened)
     own, other = ("texts", "images") if "longest" in entry else ("images", "words")
     if not isinstance(opened, PairEncoder) or not opened.has_kind("image" if other == "images" else "text"):

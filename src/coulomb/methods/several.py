@@ -1,5 +1,6 @@
 """The interface of methods that contrast several columns, such as a picture and its caption."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -65,8 +66,13 @@ class SeveralColumns(Method):
                 ):  # in place of the first column's id, an unknown one: a negative has no partner there
                     cells = torch.cat([ids[name] for name in self.negatives])
                     named["negative_ids"] = torch.stack([torch.full_like(cells, UNKNOWN), cells], dim=1)
-            losses.append(self.criterion(embeddings[first], embeddings[other], **named))
+            losses.append(self.contrast(embeddings, other, named))
         return torch.stack(losses).mean()
+
+    def contrast(self, embeddings: Mapping[str, Tensor], other: str, named: dict[str, Tensor]) -> Tensor:
+        """Returns the loss of the first column with another one; ``named``: ids and hard negatives for the criterion."""
+        loss: Tensor = self.criterion(embeddings[self.columns[0]], embeddings[other], **named)
+        return loss
 
     def ids(self, train_row: Tensor | None) -> dict[str, Tensor] | None:
         """Returns the ids [N] of the cells of a batch by column; None if they do not count."""

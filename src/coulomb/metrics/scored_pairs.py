@@ -10,6 +10,7 @@ from coulomb.metrics.inputs import Features, check_features
 from coulomb.metrics.rows import blocks, cosines
 
 REPLICATES, BLOCK, LEVEL = 2_000, 100, 0.95
+LEAST = 3  # pairs
 
 
 def scored_pairs(first: Features, second: Features, scores: np.ndarray, seed: int = 0) -> dict[str, Any]:
@@ -29,38 +30,81 @@ def scored_pairs(first: Features, second: Features, scores: np.ndarray, seed: in
         InputError: fewer than 3 scored pairs, shapes that do not match, cosines or scores that are all equal.
     """
     x, y = check_features(first, "first").numpy(), check_features(second, "second").numpy()
-    given = np.asarray(scores, np.float64)
-    if x.shape != y.shape or given.shape != (len(x),):
+    if x.shape != y.shape or np.shape(scores) != (len(x),):
         raise InputError(
-            f"first {list(x.shape)}, second {list(y.shape)}, scores {list(given.shape)}: must have equal rows."
+            f"first {list(x.shape)}, second {list(y.shape)}, scores {list(np.shape(scores))}: must have equal rows."
         )
-    known = np.flatnonzero(np.isfinite(given))
-    if len(known) < 3:
-        raise InputError(f"scores: {len(known)} are known; a correlation needs at least 3.")
-    found, wanted = cosines(x, known, y, known), given[known]
-    for name, values in (("cosines", found), ("scores", wanted)):
-        if np.ptp(values) < 1e-12:
-            raise InputError(f"{name}: all are equal, so that there is no correlation.")
-    from scipy.stats import rankdata
+    rows = np.arange(len(x))
+    return score_correlations(cosines(x, rows, y, rows), scores, seed, name="cosines")
 
-    variables = {"spearman": (rankdata(found.round(12)), rankdata(wanted)), "pearson": (found, wanted)}
+
+def score_correlations(
+    similarities: np.ndarray, scores: np.ndarray, seed: int = 0, *, name: str = "similarities"
+) -> dict[str, Any]:
+    """`scored_pairs` of any similarities [n], such as those by BM25; ``name`` is what messages call them."""
+    found, wanted = _known(similarities, scores, name)
+    variables = {"spearman": (_ranks(found.round(12)), _ranks(wanted)), "pearson": (found, wanted)}
     result: dict[str, Any] = {}
-    for name, (a, b) in variables.items():
+    for kind, (a, b) in variables.items():
         low, high = _interval(a, b, seed)
         value = _correlation(a, b, np.ones((len(a), 1)))[0]
-        result[name] = {"value": float(value), "low": low, "high": high}
-    return result | {"pairs": len(known), "pairs_left_out": len(given) - len(known)}
+        result[kind] = {"value": float(value), "low": low, "high": high}
+    return result | {"pairs": len(found), "pairs_left_out": len(scores) - len(found)}
+
+
+def spearman_differences(
+    trained: np.ndarray, baseline: np.ndarray, scores: np.ndarray, seed: int = 0
+) -> tuple[float, float, np.ndarray]:
+    """Returns Spearman's correlations of two similarities [n] with given scores, and their differences in 2,000 resamples.
+
+    The resamples of pairs are the same for both, and those of `scored_pairs`.
+
+    Raises:
+        InputError: as `scored_pairs`.
+    """
+    ours, wanted = _known(trained, scores, "trained")
+    theirs, _ = _known(baseline, scores, "baseline")
+    ranks = [_ranks(each) for each in (ours.round(12), theirs.round(12), wanted)]  # equal up to rounding
+    once = np.ones((len(wanted), 1))
+    values = [float(_correlation(each, ranks[2], once)[0]) for each in ranks[:2]]
+    resampled = [_resampled(each, ranks[2], seed) for each in ranks[:2]]
+    return values[0], values[1], resampled[0] - resampled[1]
+
+
+def _known(similarities: np.ndarray, scores: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the similarities and the scores of the pairs whose score is known."""
+    similarities, given = np.asarray(similarities, np.float64), np.asarray(scores, np.float64)
+    known = np.flatnonzero(np.isfinite(given))
+    if len(known) < LEAST:
+        raise InputError(f"scores: {len(known)} are known; a correlation needs at least {LEAST}.")
+    found, wanted = similarities[known], given[known]
+    for what, values in ((name, found), ("scores", wanted)):
+        if np.ptp(values) < 1e-12:
+            raise InputError(f"{what}: all are equal, so that there is no correlation.")
+    return found, wanted
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata
+
+    ranks: np.ndarray = rankdata(values)
+    return ranks
 
 
 def _interval(a: np.ndarray, b: np.ndarray, seed: int) -> tuple[float, float]:
+    found = _resampled(a, b, seed)
+    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])  # NaN: a resample of one distinct value
+    return float(low), float(high)
+
+
+def _resampled(a: np.ndarray, b: np.ndarray, seed: int) -> np.ndarray:
+    """Returns the correlations of 2,000 resamples of pairs."""
     draw, n = numpy_generator(seed, "scored pairs"), len(a)
     values = []
     for block in blocks(REPLICATES, BLOCK):
         counts = [np.bincount(draw.integers(n, size=n), minlength=n) for _ in range(block.stop - block.start)]
         values.append(_correlation(a, b, np.stack(counts, axis=1)))
-    found = np.concatenate(values)
-    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])  # NaN: a resample of one distinct value
-    return float(low), float(high)
+    return np.concatenate(values)
 
 
 def _correlation(a: np.ndarray, b: np.ndarray, counts: np.ndarray) -> np.ndarray:

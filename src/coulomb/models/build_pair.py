@@ -86,9 +86,40 @@ def build_pair(
             f"encoder={name!r}: its features have {image.feature_dim} values of images and {text.feature_dim} of texts, and "
             f"no projection joins them; models of type {config.model_type} are not supported"
         )
+    return Pair(image, text, *_scale(config, tensors))
+
+
+class PairFacts(NamedTuple):
+    """What is known of a model for images and texts before it is built.
+
+    Attributes:
+        image_size: side of its images in pixels.
+        temperature, bias: see `Pair`.
+    """
+
+    image_size: int
+    temperature: float
+    bias: float | None
+
+
+def pair_facts(name: str) -> PairFacts:
+    """Returns facts of a model for images and texts, see `build_pair`, whose networks are not built.
+
+    Raises:
+        InputError: as `build_pair`.
+    """
+    source = published_source(name)
+    assert source is not None
+    config = _configuration(source, name)
+    scale, bias = _scale(config, _tensors(source, name, config) if source.weights else {})
+    return PairFacts(int(config.vision_config.image_size), scale, bias)
+
+
+def _scale(config: Any, tensors: dict[str, Tensor]) -> tuple[float, float | None]:
+    """Returns the temperature and the bias of the logits: those of the weights, else the initial ones."""
     scale = tensors.get("logit_scale", torch.tensor(float(getattr(config, "logit_scale_init_value", math.log(10)))))
     bias = tensors.get("logit_bias", torch.tensor(-10.0) if config.model_type.startswith("siglip") else None)
-    return Pair(image, text, math.exp(-float(scale)), None if bias is None else float(bias))
+    return math.exp(-float(scale)), None if bias is None else float(bias)
 
 
 def _project(encoder: Encoder, weight: Tensor | None, width: int | None, seed: int) -> None:

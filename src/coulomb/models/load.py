@@ -16,6 +16,7 @@ from coulomb.models.installed import installed_encoders
 from coulomb.models.pair_encoder import DESCRIPTION as TOWERS
 from coulomb.models.pair_encoder import PairEncoder
 from coulomb.models.published import WEIGHTS
+from coulomb.models.published_pair import PublishedPair, is_published_pair
 from coulomb.models.starting_weights import is_local
 from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_encoder import TextEncoder
@@ -41,6 +42,8 @@ def load(
         if module is not None or image_size is not None:
             raise InputError(f"{str(run)!r}: is a run on several columns; leave out module and image_size")
         opened = pair(path)
+    elif path is None and module is None and is_published_pair(str(run)):
+        opened = PublishedPair(str(run), image_size=image_size)
     else:
         opened = _open_text(str(run), module, image_size) or _open(run, module, image_size, trained)
     opened.device = None if device is None else usable_device(device)

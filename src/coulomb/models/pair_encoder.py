@@ -94,7 +94,7 @@ class PairEncoder:
             raise InputError(f"column={column!r}: {self.name} has {names}{did_you_mean(column, list(self.columns))}")
         tower = self.columns[column]["tower"]
         if tower not in self._opened:
-            network = open_tower(self.path / "towers" / safe_name(tower))
+            network = self._network(tower)
             encoder: Any = network
             if isinstance(network, TextNetwork):
                 encoder = TextEncoder(network, self.name)
@@ -104,6 +104,10 @@ class PairEncoder:
             encoder.device = self.device
             self._opened[tower] = encoder
         return self._opened[tower]
+
+    def _network(self, tower: str) -> Encoder:
+        """Opens the network of a tower."""
+        return open_tower(self.path / "towers" / safe_name(tower))
 
     def of_kind(self, kind: str) -> Any:
         """Returns the encoder of the first column of a kind: "image", "text" or "vector".
@@ -127,8 +131,8 @@ class PairEncoder:
         Args:
             cells: texts; or pictures, see `ImageEncoder.encode`.
             args, options: of `ImageEncoder.encode` or `TextEncoder.encode`.
-            column: whose encoder to use; default: pictures and paths of picture files go to the first column of images,
-                other strings to the first column of texts.
+            column: whose encoder to use; default: the only one, else pictures and paths of picture files go to the first
+                column of images, other strings to the first column of texts.
 
         Raises:
             InputError: there is no such column, or it cannot read these cells.
@@ -137,6 +141,8 @@ class PairEncoder:
             >>> run.encode("a red flower").shape, run.encode("rose.jpg").shape
             (torch.Size([1, 256]), torch.Size([1, 256]))
         """
+        if column is None and len(self.columns) == 1:
+            (column,) = self.columns
         encoder = self[column] if column is not None else self.of_kind(kind_of(cells))
         if isinstance(encoder, ImageEncoder | TextEncoder):
             return encoder.encode(cells, *args, **options)

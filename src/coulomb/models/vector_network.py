@@ -72,7 +72,7 @@ class VectorNetwork(Encoder):
                 f"a tensor of shape {list(cells.shape)}" if isinstance(cells, Tensor) else f"a {type(cells).__name__}"
             )
             raise InputError(f"vectors: {self.name} takes a tensor [B, {self.dim}], got {what}")
-        features: Tensor = self.backbone(self.standardize(cells))
+        features: Tensor = self.backbone(self.standardize(cells.to(self.standardize.mean.dtype)))
         return features
 
     def trial_cells(self, count: int, generator: torch.Generator | None = None) -> Tensor:

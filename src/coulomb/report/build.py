@@ -6,8 +6,10 @@ from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.level import RULES
+from coulomb.evaluation.one_column_verdict import ONE_COLUMN_RULES
 from coulomb.evaluation.pair_verdict import PAIR_RULES
 from coulomb.report.collect import RunData, read_run
+from coulomb.report.column_section import ColumnSection, column_section
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
 from coulomb.report.facts import command_line, data_section, header
@@ -41,6 +43,9 @@ def render_report(run: RunData) -> str:
     pairs = pair_section(run)
     if pairs is not None:
         return _render_pairs(run, pairs)
+    column = column_section(run)
+    if column is not None:
+        return _render_column(run, column)
     gallery = make_gallery(run)
     sheet = sprite_sheet(run.samples.thumbnails) if run.samples is not None else None
     charts = ChartList()
@@ -99,6 +104,34 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
     return render_page(
         "coulomb.report",
         "pairs.html",
+        content,
+        charts=charts,
+        styles=(*STYLES, "pairs.css"),
+        filters={"cosine": cosine_text},
+    )
+
+
+def _render_column(run: RunData, column: ColumnSection) -> str:
+    """Returns the page of a run on one column."""
+    charts = ChartList()
+    content = {
+        "run": run,
+        "head": header(run),
+        "verdict": dataclasses.replace(verdict_section(run), score=column.tiles),
+        "doctor": doctor_section(run),
+        "rules": ONE_COLUMN_RULES,
+        "loss": charts.add(loss_chart(run)),
+        "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
+        "names": column.names,
+        "column": column,
+        "data": data_section(run),
+        "command": command_line(run.config),
+        "protocol": _protocol(run),
+        "problems": run.problems,
+    }
+    return render_page(
+        "coulomb.report",
+        "column.html",
         content,
         charts=charts,
         styles=(*STYLES, "pairs.css"),

@@ -103,6 +103,20 @@ class RunData:
         return names if all(isinstance(each, str) for each in names) else []
 
     @property
+    def column(self) -> str | None:
+        """The name of the column of an evaluation of one column; None for other evaluations."""
+        name = self.evaluation.get("column")
+        return name if isinstance(name, str) else None
+
+    @property
+    def rows_are(self) -> str:
+        """What a row of the data is: "pair", "image", or the kind of the only column."""
+        if self.columns:
+            return "pair"
+        kind = self.evaluation.get("kind") if self.column is not None else None
+        return kind if kind in ("text", "vector") else "image"
+
+    @property
     def class_names(self) -> list[str]:
         """Class names; empty without labels."""
         names = self.data.get("classes")
@@ -135,7 +149,7 @@ def read_run(folder: Path | str) -> RunData:
         if evaluation := _read_mapping(run, f"transfer/{path.name}", read_json):
             run.transfers.append(evaluation)
     _read_metrics(run)
-    if not run.columns:  # the samples of runs on two columns: coulomb.report.pair_section
+    if not run.columns and run.column is None:  # those of runs on columns: pair_section, column_section
         run.samples = read_samples(folder / "samples.npz", run.problems)
     if (folder / "views.png").is_file():
         try:

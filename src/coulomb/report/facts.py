@@ -32,7 +32,7 @@ def header(run: RunData) -> Header:
         ("method", "PCA whitening, no training" if whitened else _short(config.get("method"))),
         ("encoder", _short(config.get("encoder"))),
         ("data", _short(name or config.get("data"))),
-        ("pairs" if run.columns else "images", _images(run)),
+        (f"{run.rows_are}s", _images(run)),
         ("tune", "" if whitened else _short(config.get("tune"))),
         ("epochs", "" if whitened else _epochs(run, bool(stopped))),
         ("time", "" if (seconds := last_value(run.training, "seconds")) is None else duration(seconds)),
@@ -105,8 +105,8 @@ def data_section(run: RunData) -> DataSection:
     size, channels = finite(data.get("image_size")), finite(data.get("channels"))
     shape = f"{size:.0f}×{size:.0f} pixels" if size is not None else ""
     facts = [
-        ("training pairs" if run.columns else "training images", counted("train")),
-        ("held-out pairs" if run.columns else "held-out images", counted("test")),
+        (f"training {run.rows_are}s", counted("train")),
+        (f"held-out {run.rows_are}s", counted("test")),
         ("with a label", _labeled(run)),
         ("classes", count(len(run.class_names)) if run.class_names else ""),
         ("input size", shape + (f", {plural(round(channels), 'channel')}" if shape and channels else "")),

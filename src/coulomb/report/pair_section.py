@@ -1,23 +1,23 @@
 """A run on two columns: recall curves by direction, figures, worst misses with their answers, and one map of both towers."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
+from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.pair_verdict import CHANCE, PAIR_CONTESTANTS
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import MIB, Arrays, finite, open_arrays
 from coulomb.metrics.matching import DIRECTIONS
+from coulomb.report.cells import Cell, Preview, Previews, integers, read_previews
 from coulomb.report.collect import RunData, clean
-from coulomb.report.gallery import Layout, Sheet, sprite_sheet
+from coulomb.report.gallery import Layout, Sheet
 from coulomb.report.pages.chart import Chart, Series, line_chart
 from coulomb.report.pages.numbers import count, percent, significant
-from coulomb.report.scores import Score, Value
+from coulomb.report.scores import Score, Value, scores
 
 FIGURES = {
     "recall_at 1": "R@1",
@@ -27,20 +27,9 @@ FIGURES = {
     "median_rank": "median rank",
 }
 MAPS = ("tsne", "umap", "pca")
-THUMBNAIL = 64  # pixels
 MAX_EXPANDED = 256 * MIB
 MAX_SHOWN = 100  # queries per direction
-MAX_CELLS = 10_000  # previews of a column
 MAX_MAPPED = 5_000
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell on the page: a text, a picture by its place in the sprite sheet of its column, or only the number of its row."""
-
-    row: int
-    text: str | None = None
-    picture: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +68,25 @@ class PairMap:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """Results on other labeled images, ``transfer/NAME.json``.
+
+    Attributes:
+        name: of the data.
+        words: (figure, zero-shot by the words of the classes, chance); empty for a run without texts.
+        prompts: with which the classes were named.
+        names: contestant → its name, of those that learn from labels.
+        rows: kNN, linear probe and few labels of the image tower.
+    """
+
+    name: str
+    words: list[tuple[str, str, str]]
+    prompts: list[str]
+    names: dict[str, str]
+    rows: list[Score]
+
+
+@dataclass(frozen=True)
 class PairSection:
     """What the page shows of a run on two columns.
 
@@ -93,6 +101,7 @@ class PairSection:
         towers: (column, accuracies of the trained and the untouched tower by kNN).
         tiles: R@5, the mean of both directions, for the verdict.
         protocol: a sentence about queries and clusters.
+        transfers: results on other data.
     """
 
     columns: tuple[str, str]
@@ -105,6 +114,7 @@ class PairSection:
     towers: list[tuple[str, str, str]] = field(default_factory=list)
     tiles: Score | None = None
     protocol: str = ""
+    transfers: list[Transfer] = field(default_factory=list)
 
 
 def pair_section(run: RunData) -> PairSection | None:
@@ -118,7 +128,7 @@ def pair_section(run: RunData) -> PairSection | None:
     directions, drawn = [], None
     titles = f"{first} → {second}", f"{second} → {first}"
     if stored is not None:
-        cells = [_Previews(stored, side) for side in (0, 1)]
+        cells = [Previews(stored.rows[side], stored.places[side], stored.previews[side]) for side in (0, 1)]
         for side, title in enumerate(titles):
             curve = recall_chart(title, stored, side, names)
             worst, others = _queries(stored, side, cells[side], cells[1 - side])
@@ -136,6 +146,32 @@ def pair_section(run: RunData) -> PairSection | None:
         _towers(run.evaluation.get("towers")),
         _tiles(run.evaluation, names),
         _protocol(run.evaluation.get("protocol")),
+        [each for result in run.transfers if (each := transfer(result)) is not None],
+    )
+
+
+def transfer(result: Mapping[str, Any]) -> Transfer | None:
+    """Returns what the page shows of the results on other data; None if they have an unexpected structure."""
+    protocol = result.get("protocol")
+    if not isinstance(protocol, dict):
+        return None
+    found, words = result.get("zero_shot"), []
+    classes = found.get("classes") if isinstance(found, dict) else None
+    for k in ("1", "5"):
+        values = [_figure(found, path) for path in (f"top {k}", f"chance top {k}")]
+        if values[0] is not None and isinstance(classes, list) and int(k) < len(classes):
+            words.append((f"top-{k}", percent(values[0]), percent(values[1])))
+    if (balanced := _figure(found, "balanced_accuracy")) is not None:
+        words.append(("balanced accuracy", percent(balanced), percent(_figure(found, "chance balanced_accuracy"))))
+    asked = found.get("protocol") if isinstance(found, dict) else None
+    prompts = asked.get("prompts") if isinstance(asked, dict) else None
+    names = {key: name for key, name in CONTESTANTS.items() if isinstance(result.get(key), dict)}
+    return Transfer(
+        str(protocol.get("name", "other data")),
+        words,
+        [str(each) for each in prompts] if isinstance(prompts, list) else [],
+        names,
+        scores(dict(result)),
     )
 
 
@@ -153,7 +189,7 @@ class PairSamples:
     chance: tuple[list[tuple[float, float]], list[tuple[float, float]]]
     mapped: tuple[np.ndarray, np.ndarray]
     maps: dict[str, np.ndarray]
-    previews: tuple[dict[int, tuple[str | None, bytes | None]], dict[int, tuple[str | None, bytes | None]]]
+    previews: tuple[dict[int, Preview], dict[int, Preview]]
 
 
 def read_pair_samples(path: Path, problems: list[str]) -> PairSamples | None:
@@ -170,20 +206,20 @@ def read_pair_samples(path: Path, problems: list[str]) -> PairSamples | None:
 
 
 def _samples(stored: Arrays) -> PairSamples:
-    rows = _integers(stored, "rows_0"), _integers(stored, "rows_1")
+    rows = integers(stored, "rows_0"), integers(stored, "rows_1")
     sizes = len(rows[0]), len(rows[1])
-    places = _integers(stored, "place_0", sizes[0]), _integers(stored, "place_1", sizes[1])
+    places = integers(stored, "place_0", sizes[0]), integers(stored, "place_1", sizes[1])
     ranks = {
         name: (
-            _integers(stored, f"ranks_{name}_0", sizes[0], 1, sizes[1]),
-            _integers(stored, f"ranks_{name}_1", sizes[1], 1, sizes[0]),
+            integers(stored, f"ranks_{name}_0", sizes[0], 1, sizes[1]),
+            integers(stored, f"ranks_{name}_1", sizes[1], 1, sizes[0]),
         )
         for name in PAIR_CONTESTANTS
         if f"ranks_{name}_0" in stored and f"ranks_{name}_1" in stored
     }
     shown, chance = [], []
     for side in (0, 1):
-        query = _integers(stored, f"query_{side}", None, 0, sizes[side] - 1)[:MAX_SHOWN]
+        query = integers(stored, f"query_{side}", None, 0, sizes[side] - 1)[:MAX_SHOWN]
         found = stored[f"found_{side}"].astype(np.int64)[:MAX_SHOWN]
         cosine = stored[f"cosine_{side}"].astype(float)[:MAX_SHOWN]
         if found.ndim != 2 or len(found) != len(query) or cosine.shape != (len(query), found.shape[1] + 1):
@@ -191,7 +227,7 @@ def _samples(stored: Arrays) -> PairSamples:
         if found.size and not 0 <= found.min() <= found.max() < sizes[1 - side]:
             raise InputError(f"found_{side} names cells that are not there.")
         arrays = {"query": query, "found": found, "cosine": np.clip(np.nan_to_num(cosine), -1, 1)}
-        arrays["answer"] = _integers(stored, f"answer_{side}", None, 0, sizes[1 - side] - 1)[:MAX_SHOWN]
+        arrays["answer"] = integers(stored, f"answer_{side}", None, 0, sizes[1 - side] - 1)[:MAX_SHOWN]
         arrays["right"] = stored[f"right_{side}"].astype(bool)[:MAX_SHOWN]
         if arrays["right"].shape != found.shape:
             raise InputError(f"right_{side} has an unexpected structure.")
@@ -204,7 +240,7 @@ def _samples(stored: Arrays) -> PairSamples:
             k, value = stored[f"curve_k_{side}"].astype(float), stored[f"curve_chance_{side}"].astype(float)
             pairs = list(zip(k.tolist(), value.tolist(), strict=True)) if k.shape == value.shape and k.ndim == 1 else []
         chance.append(pairs)
-    mapped = tuple(_integers(stored, f"mapped_{side}", None, 0, sizes[side] - 1)[:MAX_MAPPED] for side in (0, 1))
+    mapped = tuple(integers(stored, f"mapped_{side}", None, 0, sizes[side] - 1)[:MAX_MAPPED] for side in (0, 1))
     maps = {key: stored[f"map_{key}"].astype(float) for key in MAPS if f"map_{key}" in stored}
     count_mapped = len(mapped[0]) + len(mapped[1])
     maps = {
@@ -212,81 +248,8 @@ def _samples(stored: Arrays) -> PairSamples:
         for key, each in maps.items()
         if each.shape == (count_mapped, 2) and bool(((each >= 0) & (each <= 100)).all())
     }
-    previews = _previews(stored, 0), _previews(stored, 1)
+    previews = read_previews(stored, 0), read_previews(stored, 1)
     return PairSamples(rows, places, ranks, (shown[0], shown[1]), (chance[0], chance[1]), mapped, maps, previews)  # type: ignore[arg-type]
-
-
-def _integers(stored: Arrays, name: str, size: int | None = None, low: int = 0, high: int | None = None) -> np.ndarray:
-    values = stored[name]
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer) or (size is not None and len(values) != size):
-        raise InputError(f"{name} has an unexpected structure.")
-    if len(values) and (int(values.min()) < low or (high is not None and int(values.max()) > high)):
-        raise InputError(f"{name} has values out of range.")
-    return values.astype(np.int64)
-
-
-def _previews(stored: Arrays, side: int) -> dict[int, tuple[str | None, bytes | None]]:
-    """Returns the previews of a column; empty for columns of vectors."""
-    if f"shown_{side}" not in stored:
-        return {}
-    places = _integers(stored, f"shown_{side}")[:MAX_CELLS].tolist()
-    if f"texts_{side}" in stored:
-        texts = stored[f"texts_{side}"]
-        return {place: (clean(str(text)), None) for place, text in zip(places, texts[: len(places)], strict=True)}
-    if f"pictures_{side}" in stored and f"ends_{side}" in stored:
-        ends = _integers(stored, f"ends_{side}")[:MAX_CELLS].tolist()
-        data = stored[f"pictures_{side}"].astype(np.uint8).tobytes()
-        starts = [0, *ends[:-1]]
-        return {
-            place: (None, data[start:end])
-            for place, start, end in zip(places, starts, ends[: len(places)], strict=True)
-        }
-    return {}
-
-
-class _Previews:
-    """The cells of a column; those that are shown as pictures are collected for a sprite sheet."""
-
-    def __init__(self, samples: PairSamples, side: int) -> None:
-        self.rows, self.places, self.previews = samples.rows[side], samples.places[side], samples.previews[side]
-        self.thumbnails: list[np.ndarray] = []
-        self.known: dict[int, int] = {}
-
-    def cell(self, number: int, *, picture: bool = True) -> Cell:
-        """Returns a distinct cell; without ``picture`` only its text."""
-        row, place = int(self.rows[number]), int(self.places[number])
-        text, data = self.previews.get(place, (None, None))
-        if not picture or data is None:
-            return Cell(row, text)
-        if place not in self.known:
-            pixels = _thumbnail(data)
-            if pixels is None:
-                return Cell(row, "unreadable picture")
-            self.known[place] = len(self.thumbnails)
-            self.thumbnails.append(pixels)
-        return Cell(row, None, self.known[place])
-
-    def sheet(self) -> Sheet | None:
-        """Returns the pictures as one; None if there are none."""
-        return sprite_sheet(np.stack(self.thumbnails)) if self.thumbnails else None
-
-
-def _thumbnail(data: bytes) -> np.ndarray | None:
-    """Returns uint8 [64, 64, 3]: the whole picture in the middle of a gray square."""
-    try:
-        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
-            if opened.width * opened.height > 4_000_000:
-                return None
-            picture = opened.convert("RGB")
-    except Exception:  # Pillow raises many kinds for damaged files
-        return None
-    scale = THUMBNAIL / max(picture.size)
-    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-    square = Image.new("RGB", (THUMBNAIL, THUMBNAIL), (128, 128, 128))
-    square.paste(
-        picture.resize(size, Image.Resampling.LANCZOS), ((THUMBNAIL - size[0]) // 2, (THUMBNAIL - size[1]) // 2)
-    )
-    return np.asarray(square)
 
 
 def recall_chart(title: str, samples: PairSamples, side: int, names: Mapping[str, str]) -> Chart | None:
@@ -313,7 +276,7 @@ def recall_chart(title: str, samples: PairSamples, side: int, names: Mapping[str
     )
 
 
-def _queries(samples: PairSamples, side: int, own: _Previews, other: _Previews) -> tuple[list[Shown], list[Shown]]:
+def _queries(samples: PairSamples, side: int, own: Previews, other: Previews) -> tuple[list[Shown], list[Shown]]:
     """Returns the worst misses, and queries at random."""
     arrays, sides = samples.shown[side], ([], [])  # type: tuple[Any, tuple[list[Shown], list[Shown]]]
     trained = samples.ranks.get("trained")
@@ -333,7 +296,7 @@ def _queries(samples: PairSamples, side: int, own: _Previews, other: _Previews) 
     return sides
 
 
-def _map(run: RunData, samples: PairSamples, cells: Sequence[_Previews]) -> PairMap | None:
+def _map(run: RunData, samples: PairSamples, cells: Sequence[Previews]) -> PairMap | None:
     described = run.evaluation.get("maps")
     for entry in described if isinstance(described, list) else []:
         if not isinstance(entry, dict) or entry.get("key") not in samples.maps:

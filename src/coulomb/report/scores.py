@@ -1,5 +1,6 @@
 """The results of an evaluation as rows for tables, as bars per class, and as a confusion matrix."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,9 @@ class Score:
     values: dict[str, Value]
 
 
-def scores(evaluation: dict[str, Any]) -> list[Score]:
+def scores(evaluation: dict[str, Any], contestants: Iterable[str] = CONTESTANTS) -> list[Score]:
     """Returns the rows of the main table; measurements that no contestant has are left out."""
-    results = _results(evaluation)
+    results = _results(evaluation, contestants)
     rows = [_score(key, label, results) for key, label in CLASSIFIERS.items()]
     shots = {shot for result in results.values() for shot in _mapping(result.get("few_shot")) if str(shot).isdigit()}
     for shot in sorted(shots, key=int):
@@ -46,9 +47,9 @@ def scores(evaluation: dict[str, Any]) -> list[Score]:
     return [row for row in rows if row.values]
 
 
-def further_scores(evaluation: dict[str, Any]) -> list[Score]:
+def further_scores(evaluation: dict[str, Any], contestants: Iterable[str] = CONTESTANTS) -> list[Score]:
     """Returns the rows of the second table: retrieval by class, clustering, fine-tuning."""
-    results = _results(evaluation)
+    results = _results(evaluation, contestants)
     labels = {
         "retrieval recall_at 1": "retrieval, recall@1",
         "retrieval recall_at 10": "retrieval, recall@10",
@@ -93,8 +94,8 @@ def class_rows(evaluation: dict[str, Any], most: int = 100) -> tuple[list[dict[s
     return rows, len(table)
 
 
-def _results(evaluation: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: result for name in CONTESTANTS if isinstance(result := evaluation.get(name), dict)}
+def _results(evaluation: dict[str, Any], contestants: Iterable[str] = CONTESTANTS) -> dict[str, dict[str, Any]]:
+    return {name: result for name in contestants if isinstance(result := evaluation.get(name), dict)}
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
+from coulomb.evaluation.one_column_verdict import ONE_COLUMN_CONTESTANTS
 from coulomb.evaluation.pair_verdict import PAIR_CONTESTANTS
 from coulomb.ground.text import visible
 
@@ -19,7 +20,9 @@ MATCHING = {  # of runs on two columns; the arrows are explained below the table
     for arrow, way in (("→", "first_to_second"), ("←", "second_to_first"))
     for title, place in {**{f"R@{k}": f"recall_at.{k}" for k in ("1", "5", "10")}, "MRR": "mrr"}.items()
 }
-NO_PERCENT = ("nmi", "ari", "mrr")
+SCORED = {"Spearman": "scored_pairs.spearman.value", "Pearson": "scored_pairs.pearson.value"}
+GEOMETRY = {name.replace("_", " "): f"geometry.{name}" for name in ("alignment", "uniformity", "effective_rank")}
+NO_PERCENT = ("nmi", "ari", "mrr", "spearman.value", "pearson.value", "alignment", "uniformity", "effective_rank")
 STRUCTURE = {
     **{f"R@{k}": f"retrieval.recall_at.{k}" for k in ("1", "5", "10")},
     "MAP@R": "retrieval.map_at_r",
@@ -33,8 +36,11 @@ STRUCTURE = {
 def evaluation_table(result: Mapping[str, Any]) -> str:
     """Returns tables of zero-shot and other classification, retrieval, fine-tuning, classes by frequency, then the verdict.
 
-    Of a run on two columns: retrieval in both directions, then the verdict.
+    Of a run on two columns: retrieval in both directions, then the verdict. Of a run on one column: classification and
+    retrieval by labels, or correlations with scored pairs; geometry; then the verdict.
     """
+    if "column" in result:
+        return _one_column(result)
     if "columns" in result:
         return "\n\n".join(part for part in (_matching(result), _verdict(result)) if part)
     classified = result[_measured(result)[0]].get("classifier") is not None
@@ -79,6 +85,25 @@ def _matching(result: Mapping[str, Any]) -> str:
     keys = " and ".join(str(result["trained"][way]["keys"]) for way in ("first_to_second", "second_to_first"))
     note = f"→ {first} to {second}, ← back, among {keys} distinct cells that were held out"
     return _table(result, "", MATCHING, names, PAIR_CONTESTANTS) + "\n" + note
+
+
+def _one_column(result: Mapping[str, Any]) -> str:
+    """Figures of each contestant of a run on one column, as far as there is something to judge by."""
+    titles = ONE_COLUMN_CONTESTANTS
+    names = [name for name in titles if result.get(name)]
+    classified = [name for name in names if result[name].get("knn") is not None]
+    found = [name for name in names if result[name].get("retrieval") or result[name].get("clustering")]
+    scored = [name for name in names if result[name].get("scored_pairs")]
+    embedded = [name for name in names if result[name].get("geometry")]
+    ways = {title: key for title, key in ACCURACY.items() if key != "classifier"}
+    parts = [
+        _table(result, "", ways | FEW_SHOT, classified, titles),
+        _table(result, "class retrieval", STRUCTURE, found, titles),
+        _table(result, "scored pairs", SCORED, scored, titles),
+        _table(result, "geometry", GEOMETRY, embedded, titles),
+        _verdict(result),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _zero_shot(result: Mapping[str, Any]) -> str:
@@ -148,11 +173,11 @@ def _filled(line: str) -> str:
 
 def summary_table(summary: Mapping[str, Any]) -> str:
     """Returns mean ± standard deviation over the seeds of the most important results."""
-    columns = ACCURACY | FEW_SHOT | {"MAP@R": STRUCTURE["MAP@R"]} | VIEWS | MATCHING
+    columns = ACCURACY | FEW_SHOT | {"MAP@R": STRUCTURE["MAP@R"]} | VIEWS | MATCHING | SCORED
     figures = summary["figures"]
     columns = {title: key for title, key in columns.items() if any(key in row for row in figures.values())}
     rows = []
-    titles = PAIR_CONTESTANTS if set(columns) & set(MATCHING) else CONTESTANTS
+    titles = PAIR_CONTESTANTS if set(columns) & set(MATCHING) else CONTESTANTS | ONE_COLUMN_CONTESTANTS
     for name in filter(titles.__contains__, figures):
         cells = {key: figures[name].get(key) for key in columns.values()}
         rows.append([titles[name], *("–" if cell is None else _varied(key, cell) for key, cell in cells.items())])

@@ -50,6 +50,8 @@ def check_columns(
         - ``labels``: see :func:`coulomb.tables.check.check`;
         - ``copies``: rows of which all cells are in an earlier row;
         - ``same``: number of rows whose cells are equal, by pairs of columns of one kind;
+        - ``right``: number of rows, by column of negatives, whose negative is a right answer of the row's first cell: a
+          positive of this or of another row with the same first cell;
         - ``split``: ``train``, ``test`` (numbers of rows), ``sentence``; or ``refused``, why there is none;
         - ``leaks``: the sentence of `coulomb.tables.cell_split.SharedCells`, or None;
         - ``findings``: sentences on what deserves attention.
@@ -65,6 +67,7 @@ def check_columns(
         "labels": label_table(table, list(range(len(table)))),
         "copies": len(table) - len(np.unique(ids, axis=0)),
         "same": _same(table, names, ids),
+        "right": _right_answers(table, names, ids),
         "leaks": None,
     }
     if test is not None:
@@ -163,6 +166,27 @@ def _same(table: Columns, names: list[str], ids: Any) -> list[dict[str, Any]]:
     return found
 
 
+def _right_answers(table: Columns, names: list[str], ids: Any) -> dict[str, int]:
+    """Returns the number of rows whose hard negative belongs to the first cell of the row, by column of negatives."""
+    places = {name: place for place, name in enumerate(names)}
+    positives = [name for name in names if name not in table.negatives]
+    if len(positives) < 2 or not table.negatives:
+        return {}
+    first = ids[:, places[positives[0]]]
+    found = {}
+    for name in table.negatives:
+        other = next((each for each in positives[1:] if table.kinds[each] == table.kinds[name]), None)
+        if other is None:
+            continue
+        pairs = np.stack([first, ids[:, places[other]]], axis=1)
+        asked = np.stack([first, ids[:, places[name]]], axis=1)
+        _, numbers = np.unique(np.concatenate([pairs, asked]), axis=0, return_inverse=True)
+        numbers = numbers.reshape(-1)
+        if rows := int(np.isin(numbers[len(pairs) :], numbers[: len(pairs)]).sum()):
+            found[name] = rows
+    return found
+
+
 def _findings(table: Columns, result: dict[str, Any]) -> list[str]:
     findings, rows = [], result["count"]
     if "refused" in result["split"]:
@@ -197,9 +221,18 @@ def _findings(table: Columns, result: dict[str, Any]) -> list[str]:
     if result["copies"]:
         are = counted(result["copies"], "row is a copy of an earlier row", "rows are copies of earlier rows")
         findings.append(f"{are} in all columns.")
+    positives = [name for name in table.columns if name not in table.negatives]
+    for name, rows in result["right"].items():
+        first = visible(positives[0])
+        findings.append(
+            f"In {counted(rows, 'row')} {visible(name)} is a right answer of {first}, in this row or in another one with the "
+            f"same {first}: it is no negative. Remove these cells; coulomb mine finds others."
+        )
     for entry in result["same"]:
         first, second = (visible(name) for name in entry["columns"])
         negative = entry["columns"][1] in table.negatives or entry["columns"][0] in table.negatives
+        if set(entry["columns"]) & set(result["right"]) and set(entry["columns"]) & set(positives[1:]):
+            continue  # said already
         why = "which cannot be apart" if negative else "which says nothing"
         findings.append(f"In {counted(entry['rows'], 'row')} {first} and {second} are the same, {why}.")
     return findings

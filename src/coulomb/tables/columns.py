@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def parse_columns(columns: "str | Column | Sequence[str | Column]") -> tuple[Col
 
     Args:
         columns: names separated by commas, each with ``:image``, ``:text`` or ``:vector`` and ``:negative`` if needed; or a
-            list of such names, or of `Column`, whose names may hold commas and colons.
+            list of such names, or of `Column`, whose names may hold commas and colons. Columns of numbers that are joined by
+            ``+`` are one column of vectors, see `joined_names`.
 
     Raises:
         InputError: there are no names, a name is empty or occurs twice, a kind is unknown, or all columns are negatives.
@@ -117,7 +119,7 @@ def open_columns(
             ``user/name`` or ``hub:name`` of the hub, with ``:split`` · a ``datasets.Dataset`` · a dictionary of lists or
             arrays · a list of texts for one column · a list of tuples, one cell per column · a list of dictionaries · a
             table of pandas or pyarrow.
-        columns: see `parse_columns`.
+        columns: see `parse_columns`; ``age+height`` joins columns of numbers to vectors, see `joined_names`.
         root: the folder that paths of images are relative to and cannot leave; default the folder of the file.
         labels: None uses a column with a usual name (``label``, ``class``, …) if it holds classes; False or "none" uses
             none; another string names the column; a sequence gives one label per row of the data (−1 = unknown).
@@ -134,15 +136,17 @@ def open_columns(
         sheet.root = Path(root).expanduser()
         if not sheet.root.is_dir():
             raise InputError(f"root={visible(root)}: no such folder; it holds the files that the table names")
-    found = {column.name: _find(sheet, column) for column in asked}
+    joined = {column.name: joined_names(column.name, sheet, labels) for column in asked}
+    found = {column.name: _find(sheet, column, joined[column.name]) for column in asked}
     row, entries, notes = _rows(found, sheet)
     cells = {name: each.take(entries[name]) for name, each in found.items()}
-    of_sheet, class_names, label_column, label_notes = _labels(sheet, labels, set(found))
+    used = {name for column, parts in joined.items() for name in (parts or [column])}
+    of_sheet, class_names, label_column, label_notes = _labels(sheet, labels, used)
     table = Columns(
         cells,
         ids=_names(row, cells),
         labels=None if of_sheet is None else of_sheet[row],
-        groups=partial(_other_columns, sheet, {*found, label_column}, row),
+        groups=partial(_other_columns, sheet, {*used, label_column}, row),
         name=sheet.name,
         kinds={name: each.kind for name, each in found.items()},
         kind=sheet.kind,
@@ -161,7 +165,53 @@ def open_columns(
     return table
 
 
-def _find(sheet: Sheet, column: Column) -> Recognized:
+def joined_names(name: str, sheet: Sheet, labels: Any = None) -> list[str]:
+    """Returns the columns of numbers that ``name`` joins to one column of vectors; empty if it is the name of one column.
+
+    ``age+height+weight`` joins three columns. A part with ``*`` stands for all columns that match it, in their order, such as
+    ``pixel_*``, except for the labels.
+
+    Raises:
+        InputError: a part is no column, or matches none.
+    """
+    if name in sheet.names or not {"+", "*"} & set(name):
+        return []
+    given = labels if isinstance(labels, str) and labels in sheet.names else None
+    label_column = choose_label_column(sheet.names, given, [], visible(sheet.name)) if labels is not False else None
+    parts: list[str] = []
+    for part in (each.strip() for each in name.split("+")):
+        matching = [each for each in sheet.names if fnmatchcase(each, part) and each != label_column]
+        if part not in sheet.names and ("*" not in part or not matching):
+            raise InputError(
+                f"columns={visible(name)!r}: {visible(sheet.name)} has no column {visible(part)!r}; there are "
+                f"{first_few(sheet.names, 12)}{did_you_mean(part, sheet.names)}"
+            )
+        parts += [part] if part in sheet.names else matching
+    return list(dict.fromkeys(parts))
+
+
+def _join(sheet: Sheet, column: Column, parts: list[str]) -> Recognized:
+    """Returns columns of numbers, and of vectors, as one column of vectors; rows where one is missing have none."""
+    if column.kind not in (None, "vector"):
+        raise InputError(
+            f"columns={visible(column.name)!r}: joined columns are vectors, not {column.kind}; leave out ':{column.kind}'"
+        )
+    found = [recognize(sheet.read(name), Asked(name, "vector", sheet.name, sheet.root)) for name in parts]
+    values = [np.asarray(each.cells)[np.maximum(each.at, 0)] for each in found]
+    complete = np.all([each.at >= 0 for each in found], axis=0)
+    lost = {
+        f"{visible(name)} is {reason}" if reason.startswith("missing") else f"{visible(name)} has {reason}": examples
+        for name, each in zip(parts, found, strict=True)
+        for reason, examples in each.lost.items()
+    }
+    return Recognized(
+        "vector", np.concatenate(values, axis=1), np.where(complete, np.arange(len(complete)), -1), lost=lost
+    )
+
+
+def _find(sheet: Sheet, column: Column, parts: list[str]) -> Recognized:
+    if parts:
+        return _join(sheet, column, parts)
     if column.name not in sheet.names:
         near = difflib.get_close_matches(column.name.lower(), [name.lower() for name in sheet.names], n=1)
         meant = next((name for name in sheet.names if near and name.lower() == near[0]), None)

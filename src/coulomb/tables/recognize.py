@@ -266,7 +266,7 @@ def _numbers(values: Any, asked: Asked) -> Recognized:
         what = "class numbers" if asked.class_names is not None else "plain numbers"
         raise InputError(
             f"{asked.where}: it holds {what}, which may be labels (--labels), texts ('{asked.name}:text') or vectors of one "
-            f"value ('{asked.name}:vector'); say which"
+            f"value ('{asked.name}:vector'); say which, or join columns of numbers to vectors ('{asked.name}+OTHER')"
         )
     present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     at = np.full(len(values), -1, dtype=np.int64)

@@ -7,18 +7,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from coulomb.ground.errors import counted
 from coulomb.ground.files import write_json
-from coulomb.ground.randomness import derive_seed
+from coulomb.ground.randomness import derive_seed, numpy_generator
 from coulomb.kinds import Kind
-from coulomb.kinds.vector import StoredViews, Vector
+from coulomb.kinds.text import LeftOutTokens, Text
+from coulomb.kinds.text.text import LEFT_OUT
+from coulomb.kinds.vector import MarginalViews, StoredViews, Vector
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method, build_pair_method
-from coulomb.models import Encoder, Tower, Towers, build_encoder, load_encoder, save_encoder
+from coulomb.models import Encoder, Tower, Towers, build_encoder, build_pair, load_encoder, save_encoder
+from coulomb.models.build_pair import Pair
 from coulomb.models.build_text import build_text_encoder
 from coulomb.models.lora import merge_lora
 from coulomb.models.saving import DESCRIPTION
+from coulomb.models.text_network import TextNetwork
 from coulomb.models.vector_network import build_vector_encoder
 from coulomb.tables import Samples
 from coulomb.training.cells import column_cells, column_kind
@@ -81,7 +86,7 @@ def fit_columns(
         tower = plan.tower_of(column.name)
         encoder = encoders[tower.name]
         cells[column.name] = column_cells(plan.table.columns[column.name], encoder)
-        kinds[column.name] = column_kind(plan, column.name, encoder)
+        kinds[column.name] = training_kind(plan, column.name, encoder)
         if tower.kind == "text":
             for note in cells[column.name].notes:
                 log.info("%s: %s", column.name, note)
@@ -128,6 +133,32 @@ def fit_columns(
                 cache.delete()
 
 
+def training_kind(plan: ColumnsPlan, column: str, encoder: Encoder) -> Kind:
+    """Returns the kind of a column with the views that are contrasted with each other, if it is the only one.
+
+    Views of vectors have values of other training rows (SCARF). Views of a text are the same tokens if the encoder has
+    dropout (SimCSE); else they would be equal, and tokens are left out.
+    """
+    kind = column_kind(plan, column, encoder)
+    if plan.several:
+        return kind
+    if isinstance(kind, Vector):
+        rows = plan.learned
+        if len(rows) > MEASURED:
+            rows = np.sort(numpy_generator(plan.config.seed, "marginals").choice(rows, MEASURED, replace=False))
+        return Vector(MarginalViews(np.asarray(plan.table.columns[column][rows], dtype=np.float32)))
+    if isinstance(kind, Text) and isinstance(encoder, TextNetwork) and not has_dropout(encoder):
+        special = frozenset(encoder.tokenizer.encode("").ids)
+        log.info("%s: %s has no dropout; views leave out %.0f%% of the tokens", column, encoder.name, 100 * LEFT_OUT)
+        return dataclasses.replace(kind, views=LeftOutTokens(special=special, padding=encoder.padding))
+    return kind
+
+
+def has_dropout(encoder: Encoder) -> bool:
+    """Whether two passes of the same cells differ in training."""
+    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in encoder.modules())
+
+
 def describe_towers(plan: ColumnsPlan, method: Method) -> dict[str, Any]:
     """Returns the content of ``towers.json``: the columns, their kinds and towers, and the temperature that was learned."""
     side = next((tower.canvas for tower in plan.towers if tower.canvas is not None), None)
@@ -148,12 +179,16 @@ def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> di
     A new run saves them in ``checkpoints/initial/NAME``, from where a resumed run and the evaluation load them.
     """
     encoders = {}
+    pair: Pair | None = None
     for tower in plan.towers:
         start = folder.start(tower.name)
         if (start / DESCRIPTION).is_file():
             encoder = load_encoder(start).train()
         else:
-            encoder = new_encoder(plan, tower).train()
+            if tower.pair and pair is None:
+                pair = new_pair(plan, tower.encoder)
+            encoder = new_encoder(plan, tower) if pair is None or not tower.pair else getattr(pair, tower.kind)
+            encoder.train()
             if save:
                 save_encoder(encoder, start)
         tower.tune.apply(
@@ -172,6 +207,13 @@ def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> di
             encoder.micro_batch = plan.config.micro_batch
         encoders[tower.name] = encoder
     return encoders
+
+
+def new_pair(plan: ColumnsPlan, name: str) -> Pair:
+    """Builds both encoders of CLIP or SigLIP, with their projections as adapters."""
+    (image,) = (tower for tower in plan.towers if tower.pair and tower.kind == "image")
+    seed = derive_seed(plan.config.seed, "encoder", image.name)
+    return build_pair(name, image_size=image.image_size, longest=plan.config.longest, seed=seed)
 
 
 def new_encoder(plan: ColumnsPlan, tower: TowerPlan) -> Encoder:

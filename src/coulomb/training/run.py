@@ -80,7 +80,9 @@ def load(
     """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
 
     ``coulomb.load("static").encode(texts)`` opens an encoder of texts: ``static``, ``hf:NAME@weights`` of a model of texts,
-    or a folder that transformers, sentence-transformers or coulomb saved, such as ``RUN/towers/caption``.
+    or a folder that transformers, sentence-transformers or coulomb saved, such as ``RUN/towers/caption``. CLIP and SigLIP,
+    ``coulomb.load("hf:openai/clip-vit-base-patch32@weights")`` or a folder, encode images and texts in one space, as a run on
+    both does.
 
     Args:
         run: a run folder (also as ``run:PATH``), which gives a `Run`, or a `PairRun` if it was trained on several columns; or

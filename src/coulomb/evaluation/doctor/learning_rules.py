@@ -42,13 +42,15 @@ STATES = {
     Level.USE_STARTING_POINT: WARNING,
     Level.WORSE_THAN_RAW_PIXELS: WARNING,
     Level.WORSE_THAN_BM25: WARNING,
+    Level.WORSE_THAN_RAW_VALUES: WARNING,
     Level.NOTHING_MEASURABLE: SICK,
     Level.ADAPTING_HURT: SICK,
     Level.COLLAPSED: SICK,
 }
 TITLES = {
     Level.WORSE_THAN_RAW_PIXELS: "Raw pixels are better than the encoder's features.",
-    Level.WORSE_THAN_BM25: "Shared words (BM25) find more than the towers do.",
+    Level.WORSE_THAN_BM25: "Shared words (BM25) find more than the embeddings do.",
+    Level.WORSE_THAN_RAW_VALUES: "The values as they are, standardized, are better than the encoder's features.",
     Level.USE_STARTING_POINT: "The trained encoder is no better than the weights that it started from.",
     Level.ADAPTING_HURT: "The trained encoder is worse than the weights that it started from.",
 }
@@ -56,6 +58,7 @@ TITLES = {
 CONSEQUENCES = {
     Level.WORSE_THAN_RAW_PIXELS: "To compare the images, their pixels serve better than the features.",
     Level.WORSE_THAN_BM25: "A search by words serves better, without any training.",
+    Level.WORSE_THAN_RAW_VALUES: "The standardized values serve better, without any training.",
     Level.USE_STARTING_POINT: "The weights as they are serve as well, without any training.",
     Level.ADAPTING_HURT: "The weights as they are serve better, without any training.",
 }
@@ -184,6 +187,8 @@ def check_evaluation(evidence: Evidence) -> Judgment:
     if evidence.evaluation is None:
         return unknown("the run was not evaluated; run coulomb evaluate")
     level = evidence.verdict.get("level")
+    if level == Level.NOT_JUDGED:
+        return unknown("there is nothing to judge by: neither labels nor scored pairs")
     if level not in STATES:
         return unknown("evaluation.json holds no verdict; run coulomb evaluate again")
     said = f"the evaluation says: {level.replace('_', ' ')}"

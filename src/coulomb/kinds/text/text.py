@@ -11,8 +11,11 @@ import torch
 
 from coulomb.ground.errors import InputError
 from coulomb.kinds.kind import Cell, UnreadableCell
+from coulomb.kinds.share import Share
 from coulomb.kinds.text.column import TokenColumn, reason_against
 from coulomb.kinds.text.tokens import Tokens
+
+LEFT_OUT = 0.2  # of the tokens
 
 
 class TextCell(NamedTuple):
@@ -38,6 +41,66 @@ class SameTokens:
 
 
 @dataclass(frozen=True)
+class LeftOutTokens:
+    """Views of texts in which random tokens are left out, for encoders without dropout (token cutoff; Yan et al., 2021).
+
+    Every token is left out with the same probability, drawn anew for each view; at least one token of a text stays.
+
+    Args:
+        left_out: the probability.
+        special: ids of tokens that always stay, such as those that a tokenizer adds.
+        padding: the id that fills shorter texts.
+
+    Raises:
+        InputError: ``left_out`` is not between 0 and 1.
+    """
+
+    left_out: float = LEFT_OUT
+    special: frozenset[int] = frozenset()
+    padding: int = 0
+
+    by_row = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.left_out < 1:
+            raise InputError(f"left_out={self.left_out}: must be between 0 and 1")
+
+    def __call__(
+        self, stack: Tokens, generator: torch.Generator, n: int = 2, share: Share | None = None
+    ) -> list[Tokens]:
+        """Returns ``n`` views of the texts."""
+        total, mine = (len(stack), slice(None)) if share is None else (share.total, share.rows)
+        ids, mask = stack.ids.cpu().numpy(), stack.mask.cpu().numpy()
+        candidates = mask & ~np.isin(ids, list(self.special))
+        views = []
+        for _ in range(n):
+            # One number per text, from which those of its tokens follow: they do not depend on the length of the stack.
+            keys = torch.randint(2**62, (total,), generator=generator)[mine].numpy()
+            drawn = np.where(candidates, uniform(keys, ids.shape[1]), -1.0)
+            kept = drawn >= self.left_out
+            last = np.flatnonzero(~kept.any(axis=1) & candidates.any(axis=1))
+            kept[last, drawn[last].argmax(axis=1)] = True
+            kept |= mask & ~candidates
+            views.append(Tokens.ragged(ids[kept], kept.sum(axis=1), self.padding).to(stack.device))
+        return views
+
+    def plain(self, stack: Tokens) -> Tokens:
+        """Returns the stack."""
+        return stack
+
+
+def uniform(keys: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
+    """Returns ``count`` numbers in [0, 1) for each key, [B, count], by SplitMix64 (Steele et al., 2014)."""
+    with np.errstate(over="ignore"):  # arithmetic modulo 2⁶⁴
+        mixed = keys.astype(np.uint64)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+@dataclass(frozen=True)
 class Text:
     """Strings as token ids.
 
@@ -48,12 +111,13 @@ class Text:
             transformers, or of tokenizers, whose ``encode`` returns an object with ``ids``.
         longest: tokens of a text that are used. Texts that are cut are counted as rounded.
         padding: the id that fills shorter texts; the mask excludes it.
+        views: `SameTokens`, or `LeftOutTokens`.
     """
 
     tokenizer: Any
     longest: int = 128
     padding: int = 0
-    views: SameTokens = field(default_factory=SameTokens)
+    views: SameTokens | LeftOutTokens = field(default_factory=SameTokens)
     nbytes: None = None  # texts differ in length
 
     def __post_init__(self) -> None:

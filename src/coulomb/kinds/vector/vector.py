@@ -100,11 +100,11 @@ class Vector:
     """Rows of an array or memory map [N, F], or [N, V, F] with V stored views of each sample.
 
     Args:
-        views: how views are chosen.
+        views: how views are chosen, `StoredViews`, or made, such as `coulomb.kinds.vector.MarginalViews`.
         reason: why a sample is left out that has no row, or values that are not finite.
     """
 
-    views: StoredViews = field(default_factory=StoredViews)
+    views: Any = field(default_factory=StoredViews)
     reason: str = "has values that are NaN or infinite"
     nbytes: None = None  # the rows are in memory or mapped to it already
 

@@ -21,8 +21,10 @@ from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, PAIR_METHODS, Method
 from coulomb.methods.options import accepted_parameters, complete_options, find_method
+from coulomb.metrics.matching import first_places
 from coulomb.models import has_weights
 from coulomb.models.build import require_encoder
+from coulomb.models.build_pair import is_pair, pair_facts
 from coulomb.models.build_text import require_text_encoder
 from coulomb.models.published import WEIGHTS, is_published
 from coulomb.models.starting_weights import is_local
@@ -32,6 +34,7 @@ from coulomb.models.vector_network import NAMES as VECTOR_ENCODERS
 from coulomb.tables import Columns, Samples
 from coulomb.tables.cell_split import joint_ids, shared_cells, split_rows
 from coulomb.tables.columns import Column, open_columns, parse_columns
+from coulomb.tables.scored import ScoredPairs, open_scored_pairs
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, load_config
@@ -47,6 +50,7 @@ log = logging.getLogger("coulomb")
 
 FEW = 20_000  # pairs below which towers with weights stay frozen
 ENCODERS = {"image": "lite0", "text": "static", "vector": "mlp"}  # where none is given
+LEAST_TEMPERATURE = 0.01  # of method clip, its option's default
 MEASURED = 200  # pictures whose sides are looked up
 TUNES = ("all", "last", "lora", "norm", "none")  # of a tower; ``head`` and ``whiten`` are for runs on images alone
 
@@ -62,6 +66,7 @@ class TowerPlan:
         tune: what the training changes.
         image_size: side of the input in pixels; None for other kinds.
         canvas: side of the square that pictures are stored as; None for other kinds.
+        pair: whether it is one of both towers of CLIP or SigLIP, with the projection into their common space.
     """
 
     columns: tuple[str, ...]
@@ -70,6 +75,7 @@ class TowerPlan:
     tune: Tune
     image_size: int | None = None
     canvas: int | None = None
+    pair: bool = False
 
     @property
     def name(self) -> str:
@@ -101,9 +107,10 @@ class ColumnsPlan(Steps):
         split: rows of both sides.
         cell_ids: ids [N, C] of the cells of the table; equal cells of columns of one kind have equal ids.
         test_ids: likewise for the held-out data; of the same table, the same array.
+        scored: scored pairs, whose cells are the held-out data; None if held-out data are rows.
         method: the class of the method.
         processes: number of processes that the run begins with.
-        learned: the training rows.
+        learned: the training rows; of one column, one row for each distinct cell: a cell would repel its copies.
         steps_per_epoch: batches per epoch.
 
     Raises:
@@ -121,12 +128,13 @@ class ColumnsPlan(Steps):
     test_ids: np.ndarray
     method: type[Method]
     processes: int = 1
+    scored: ScoredPairs | None = None
     module: nn.Module | None = None
     learned: np.ndarray = field(init=False)
     steps_per_epoch: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "learned", self.split.train)
+        object.__setattr__(self, "learned", learned_rows(self.split, self.cell_ids))
         steps = batches_per_epoch(len(self.learned), self.config.batch_size, self.processes)
         object.__setattr__(self, "steps_per_epoch", steps)
 
@@ -159,9 +167,20 @@ class ColumnsPlan(Steps):
         return self.table if self.test_table is None else self.test_table
 
     @property
+    def held_out_labels(self) -> np.ndarray | None:
+        """Labels of the rows ``split.test`` by the classes of the training rows, −1 for others; None without labels."""
+        labels, names, own = self.held_out.labels, self.table.class_names, self.held_out.class_names
+        if labels is None or self.table.labels is None:
+            return None
+        if names is not None and own is not None and own != names:
+            number = {name: label for label, name in enumerate(names)}
+            labels = np.array([number.get(name, -1) for name in own] + [-1], dtype=np.int64)[labels]
+        return labels[self.split.test]
+
+    @property
     def learned_labels(self) -> np.ndarray | None:
         """Labels of the training rows, −1 unknown; None without labels."""
-        return None if self.table.labels is None else self.table.labels[self.split.train]
+        return None if self.table.labels is None else self.table.labels[self.learned]
 
     @property
     def blocks(self) -> Blocks | None:
@@ -184,7 +203,9 @@ class ColumnsPlan(Steps):
 
     @property
     def closed_form(self) -> bool:
-        """Whether the adapters begin as the best linear map: of two columns with frozen towers that are not the same."""
+        """Whether the adapters begin as the best linear map: of two columns with frozen towers without a common space."""
+        if any(tower.pair for tower in self.towers):
+            return False
         apart = len(self.names) == len(self.towers) == 2 and len({self.tower_of(name).name for name in self.names}) == 2
         return apart and all(tower.cached for tower in self.towers)
 
@@ -211,6 +232,8 @@ class ColumnsPlan(Steps):
         """Logs what was found in the data, and what each tower begins from."""
         for note in self.table.notes:
             log.info("%s", note)
+        if copies := len(self.split.train) - len(self.learned):
+            log.info("%s of cells that are there already: each cell is trained once", counted(copies, "row"))
         for tower in self.towers:
             begins = "its own weights" if tower.weights else "random weights"
             log.info(
@@ -227,6 +250,7 @@ class ColumnsPlan(Steps):
             "distinct": {
                 column.name: len(np.unique(self.cell_ids[:, place])) for place, column in enumerate(self.columns)
             },
+            **({} if self.table.labels is None else {"classes": self.table.class_names}),
             "train": len(self.split.train),
             "test": len(self.split.test),
             "split": self.split.sentence,
@@ -250,6 +274,13 @@ class ColumnsPlan(Steps):
             "data": column_fingerprint(self.table, names),
             "test": None if self.test_table is None else column_fingerprint(self.test_table, names),
         }
+
+
+def learned_rows(split: Split, cell_ids: np.ndarray) -> np.ndarray:
+    """Returns the training rows; of one column, the first of each distinct cell."""
+    if cell_ids.shape[1] > 1:
+        return split.train
+    return split.train[first_places(cell_ids[split.train, 0])[0]]
 
 
 def begins_from_weights(kind: str, encoder: str) -> bool:
@@ -333,18 +364,21 @@ def reopen_columns(
 def _plan(given: Given, config: Config, *, complete: bool, trains: bool = True) -> ColumnsPlan:
     """Opens the data and resolves all names; ``complete``: fill in what ``config``, a user's options, leaves open."""
     asked = parse_columns(str(config.columns))
+    if len(asked) > 1 == sum(not column.negative for column in asked):
+        raise InputError(
+            f"columns={config.columns!r}: hard negatives need two columns that belong together; give their second column too"
+        )
     _require_options(given, config, several=len(asked) > 1)
-    table = open_columns(_data(given, "data", config), asked, root=config.root, labels=config.labels)
-    test_given = _data(given, "test", config)
-    test_table = None if test_given is None else open_columns(test_given, asked, root=config.root, labels=config.labels)
+    table, test_table, scored = open_tables(given, config, asked)
     kinds = table.kinds
     names = tuple(column.name for column in asked)
     ids = joint_ids([table] if test_table is None else [table, test_table], names)
     cell_ids, test_ids = ids[0], ids[-1]
-    split = _split(config, table, test_table, asked, cell_ids, test_ids)
+    split = _split(config, table, test_table, asked, cell_ids, test_ids, scored)
     towers = plan_towers(config, table, asked, split)
     if complete:
-        config = _complete(given.named, config, towers, len(split.train), several=len(names) > 1)
+        negatives = any(column.negative for column in asked)
+        config = _complete(given.named, config, towers, len(split.train), several=len(names) > 1, negatives=negatives)
     method = _method(given, config, several=len(names) > 1)
     return ColumnsPlan(
         config,
@@ -358,7 +392,27 @@ def _plan(given: Given, config: Config, *, complete: bool, trains: bool = True) 
         test_ids,
         method,
         count_processes(config) if trains else 1,
+        scored,
     )
+
+
+def open_tables(
+    given: Given, config: Config, asked: tuple[Column, ...]
+) -> tuple[Columns, Columns | None, ScoredPairs | None]:
+    """Opens the data, the held-out data if they are separate, and these as scored pairs if they are some.
+
+    Raises:
+        InputError: the data cannot be opened, or there is no such column.
+    """
+    table = open_columns(_data(given, "data", config), asked, root=config.root, labels=config.labels)
+    test = _data(given, "test", config)
+    if test is None:
+        return table, None, None
+    if len(asked) == 1:
+        scored = open_scored_pairs(test, asked[0], table.kinds[asked[0].name], root=config.root)
+        if scored is not None:
+            return table, scored.table, scored
+    return table, open_columns(test, asked, root=config.root, labels=config.labels), None
 
 
 def _data(given: Given, name: str, config: Config) -> Any:
@@ -407,6 +461,7 @@ def _split(
     columns: tuple[Column, ...],
     cell_ids: np.ndarray,
     test_ids: np.ndarray,
+    scored: ScoredPairs | None = None,
 ) -> Split:
     """Splits the rows so that no cell is on both sides, or as the user's test set and group say."""
     places = [place for place, column in enumerate(columns) if not column.negative]
@@ -414,7 +469,8 @@ def _split(
     kinds = [table.kinds[name] for name in names]
     if test_table is not None:
         rows, held_out = counted(len(table), "row"), len(test_table)
-        sentence = f"the user's own: {rows} of {table.name}, {held_out} of {test_table.name}"
+        of_test = counted(held_out, "row") if scored is None else counted(len(scored), "scored pair")
+        sentence = f"the user's own: {rows} of {table.name}, {of_test} of {test_table.name}"
         leak = shared_cells(ids, test_ids[:, places], names, alike=kinds).sentence(test_table.item_id)
         if leak is not None:
             log.warning("%s", leak)
@@ -450,6 +506,11 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
         tune = Tune.parse(chosen)
         if tune.kind not in TUNES:
             raise InputError(f"tune={config.tune!r}: {tune.kind} is for runs on images alone; give {', '.join(TUNES)}")
+        if tune.kind == "none" and len(names) == 1:
+            raise InputError(
+                f"tune={config.tune!r}: of one column nothing would be trained; leave it out, or use the weights as they are: "
+                f"coulomb.load({encoder!r})"
+            )
         if tune.kind != "all" and not weights:
             raise InputError(
                 f"tune={config.tune!r}: {name} begins from random weights ({encoder}), which are not worth keeping; give "
@@ -470,7 +531,38 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
         sides = Sides.of(table.columns[name])
         size = config.image_size or sides.image_size(encoder, len(split.train))
         towers[key] = TowerPlan((name,), kind, encoder, tune, size, canvas_size(sides.square, size))
-    return tuple(towers.values())
+    return joined_towers(config, table, tuple(towers.values()))
+
+
+def joined_towers(config: Config, table: Columns, towers: tuple[TowerPlan, ...]) -> tuple[TowerPlan, ...]:
+    """Marks the two towers of CLIP or SigLIP, if columns of images and of texts have the same encoder of both.
+
+    Raises:
+        InputError: the columns would share some of its towers only.
+    """
+    kinds: dict[str, list[str]] = {}
+    for tower in towers:
+        kinds.setdefault(tower.encoder, []).append(tower.kind)
+    pairs = [name for name, found in kinds.items() if {"image", "text"} <= set(found) and is_pair(name)]
+    marked = []
+    for tower in towers:
+        if tower.encoder not in pairs:
+            marked.append(tower)
+            continue
+        if len(kinds[tower.encoder]) > 2:
+            raise InputError(
+                f"tune={config.tune!r}: columns of one kind with {tower.encoder} share its tower; give them the same value"
+            )
+        if len(pairs) > 1:
+            raise InputError(f"encoder={config.encoder!r}: two models for images and texts; give one")
+        size = tower.image_size
+        if tower.kind == "image":
+            size = config.image_size or pair_facts(tower.encoder).image_size
+            canvas = canvas_size(Sides.of(table.columns[tower.name]).square, size)
+            marked.append(replace(tower, image_size=size, canvas=canvas, pair=True))
+        else:
+            marked.append(replace(tower, pair=True))
+    return tuple(marked)
 
 
 def require_fitting(name: str, kind: str, encoder: str) -> None:
@@ -522,12 +614,21 @@ def _complete(
     rows: int,
     *,
     several: bool,
+    negatives: bool = False,
 ) -> Config:
     """Completes the configuration: settings by the towers and the number of pairs, overridden by the options ``named``."""
     values = settings(towers, rows, named.get("batch_size"), named.get("epochs"), several=several)
-    method = str(named.get("method") or ("clip" if several else "simclr"))
+    facts = next((pair_facts(tower.encoder) for tower in towers if tower.pair), None)
+    sigmoid = facts is not None and facts.bias is not None and not negatives  # as the weights were trained
+    default = "simclr" if not several else "siglip" if sigmoid else "clip"
+    method = str(named.get("method") or default)
     found = PAIR_METHODS.get(method) if several else METHODS.get(method)
     own = named.get("method_options", {})
+    if facts is not None:  # where the training of the weights ended
+        values["temperature"] = max(facts.temperature, own.get("least_temperature", LEAST_TEMPERATURE))
+        if method == "siglip":
+            bias = {} if facts.bias is None else {"bias": facts.bias}
+            own = {"scale": 1 / facts.temperature} | bias | own
     chosen = {
         "method": method,
         "encoder": ",".join(f"{name}={tower.encoder}" for tower in towers for name in tower.columns),

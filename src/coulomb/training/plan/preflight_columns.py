@@ -7,8 +7,8 @@ from typing import Any
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.text import visible
 from coulomb.tables.check_columns import check_columns, render_columns
-from coulomb.tables.columns import open_columns
-from coulomb.training.plan.columns import ColumnsPlan, resolve_columns, tune_text
+from coulomb.tables.columns import parse_columns
+from coulomb.training.plan.columns import ColumnsPlan, open_tables, resolve_columns, tune_text
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
 
@@ -40,13 +40,9 @@ def preflight_columns(options: Given | Mapping[str, Any]) -> tuple[dict[str, Any
     except InputError as error:
         refused = str(error)
     if planned is not None:
-        tables = [planned.table, planned.test_table]
+        tables = planned.table, planned.test_table
     else:
-        data = [each or name for each, name in ((given.data, config.data), (given.test, config.test))]
-        tables = [
-            None if each is None else open_columns(each, str(config.columns), root=config.root, labels=config.labels)
-            for each in data
-        ]
+        tables = open_tables(given, config, parse_columns(str(config.columns)))[:2]
     result = check_columns(
         *(table for table in tables if table is not None),
         group=config.group,

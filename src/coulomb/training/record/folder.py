@@ -157,6 +157,8 @@ EVALUATION = {
     "verdict": maybe(table),
     "drift": maybe(table),
     "samples": maybe(table),
+    "column": maybe(text),
+    "kind": maybe(text),
 }
 LISTS = ("columns", "maps")  # entries that may be lists; the others are figures of contestants
 

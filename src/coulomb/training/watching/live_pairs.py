@@ -20,13 +20,18 @@ from coulomb.training.record.journal import Journal
 from coulomb.training.watching.live_evaluation import EveryFewEpochs, view_geometry
 
 PAIRS = 1_000  # held-out rows that are measured
+# Figures of two views of a cell, which say nothing where both are the plain view of one column.
+OF_TWO_VIEWS = (
+    "alignment", "view_retrieval", "positive_similarity", "separation", "lidar", "similarity_histogram",
+)  # fmt: skip
 
 
 @dataclass
 class LivePairs(EveryFewEpochs):
     """Writes retrieval in both directions and `view_geometry` of the first two columns for at most 1,000 held-out rows.
 
-    ``recall_at_1`` … are means of both directions. Features of a frozen backbone are computed once.
+    Of one column only the geometry is written. ``recall_at_1`` … are means of both directions. Features of a frozen backbone
+    are computed once.
     """
 
     plan: ColumnsPlan
@@ -53,6 +58,8 @@ class LivePairs(EveryFewEpochs):
         line: dict[str, Any] = {"epoch": epoch, "step": trainer.global_step} | view_geometry(
             first[kept], second[kept], None
         )
+        if not self.plan.several:
+            line = {name: value for name, value in line.items() if name not in OF_TWO_VIEWS}
         if self.plan.several and int(kept.sum()) > 1:
             unit = [normalize(each[kept], dim=1) for each in (first, second)]
             line["modality_gap"] = float((unit[0].mean(0) - unit[1].mean(0)).norm())
