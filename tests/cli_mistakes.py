@@ -33,6 +33,9 @@ FILES = {
         "    def __init__(self, tower):\n        super().__init__()\n"
         "    def forward(self, views):\n        return views[0].sum()\n"
         "number = 3\n"
+        "def unlike(what, that, other):\n    return what.sum()\n"
+        "def raises(z0, z1):\n    raise RuntimeError('no')\n"
+        "def pair(z0, z1):\n    return (z0 - z1).square().mean()\n"
     ),
     "notes.txt": "no images\n",
     "empty.csv": "",
@@ -354,6 +357,27 @@ evaluate RUN --encoder syntax.py:Net
 evaluate RUN --encoder own.py:Wide
 evaluate RUN --fulll
 evaluate RUN extra
+verify
+verify own.py
+verify nowhere.py:Loss
+verify syntax.py:Loss
+verify fails.py:Loss
+verify own.py:Missing
+verify own.py:number
+verify no_such_package_anywhere:Loss
+verify own.py:unlike
+verify own.py:raises
+verify own.py:Wide
+verify own.py:pair --call z0,z1
+verify own.py:pair --call "(z0[M], z1)"
+verify own.py:pair --laws gradiant
+verify own.py:pair --option temperature
+verify own.py:pair --option heat=3
+verify own.py:pair --formula own.py:missing
+verify own.py:pair --inputs missing.py:f
+verify own.py:pair --detached z7 --laws order
+verify own.py:pair --dim 0
+verify own.py:pair --out nowhere/page.html
 doctor
 doctor nowhere
 doctor empty-run

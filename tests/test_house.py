@@ -79,7 +79,7 @@ def test_plug_ins_stand_outside():
 
 
 def test_the_core_imports_torch_and_numpy_alone():
-    core = {"ground", "similarity", "losses", "negatives"}
+    core = {"ground", "similarity", "losses", "negatives", "laws"}
     for room in core:
         assert rooms_below()[room] <= core, f"{room} imports {rooms_below()[room] - core}"
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         train,
         train_seeds,
     )
+    from coulomb.laws import verify
     from coulomb.similarity import use_backend
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "train",
     "train_seeds",
     "use_backend",
+    "verify",
 ]
 
 
@@ -48,6 +50,10 @@ def __getattr__(name: str) -> Any:
         from coulomb.similarity import use_backend
 
         return use_backend
+    if name == "verify":
+        from coulomb.laws import verify
+
+        return verify
     try:
         from coulomb import api
     except ModuleNotFoundError as error:

@@ -17,6 +17,7 @@ COMMANDS = {
     **dict.fromkeys(("evaluate", "doctor", "report", "embed", "encode", "classify"), "coulomb.cli.runs"),
     **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster", "mine"), "coulomb.cli.curate"),
     **dict.fromkeys(("export", "push"), "coulomb.cli.export"),
+    "verify": "coulomb.cli.verify",
 }
 
 
