@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs wheel clean
 
 demo: $(VENV)/train.stamp
 	@rm -rf runs/demo
@@ -32,6 +32,11 @@ docs: $(VENV)/docs.stamp
 	@rm -rf docs/_build
 	$(BIN)/python -m sphinx -q --fail-on-warning --keep-going docs docs/_build
 	@$(BIN)/python docs/check_site.py docs/_build
+
+# dist/coulomb-VERSION-py3-none-any.whl, and the source as .tar.gz.
+wheel: $(VENV)/dev.stamp
+	@rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -18,6 +18,7 @@ COMMANDS = {
     **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster", "mine"), "coulomb.cli.curate"),
     **dict.fromkeys(("export", "push"), "coulomb.cli.export"),
     "verify": "coulomb.cli.verify",
+    "version": "coulomb.cli.version",
 }
 
 
