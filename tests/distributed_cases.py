@@ -47,6 +47,20 @@ def paco(loss, x, y, labels):
     return loss(torch.cat([x, y]), labels.repeat(2), x[:, :3], queue, torch.tensor([1, -1, 0]))
 
 
+class OfCall(nn.Module):
+    """A loss whose scale, and bias, are parameters of the model that are given with each call."""
+
+    def __init__(self, loss, bias=None):
+        super().__init__()
+        self.loss = loss
+        self.log_scale = nn.Parameter(torch.tensor(1.2, dtype=torch.float64))
+        self.bias = None if bias is None else nn.Parameter(torch.tensor(bias, dtype=torch.float64))
+
+    def forward(self, *rows):
+        given = {} if self.bias is None else {"bias": self.bias}
+        return self.loss(*rows, scale=self.log_scale.exp(), **given)
+
+
 # name → (constructor of a loss given a temperature and options, call with views x, y [N, D] and labels [N])
 CASES = {
     "NTXent": (lambda t, **k: losses.NTXentLoss(t, **k), lambda f, x, y, l: f(x, y)),
@@ -90,6 +104,15 @@ CASES = {
             t, symmetric=True, in_batch=True, guide_margin=0.1, guide_margin_kind="relative", **k
         ),
         lambda f, x, y, l: f(x, y, x - y, guide=guide(x, y, x - y)),
+    ),
+    "InfoNCE symmetric, scale of the call": (
+        lambda t, **k: OfCall(losses.InfoNCELoss(symmetric=True, **k)),
+        lambda f, x, y, l: f(x, y),
+    ),
+    "NTXent, scale of the call": (lambda t, **k: OfCall(losses.NTXentLoss(**k)), lambda f, x, y, l: f(x, y)),
+    "sigmoid, scale and bias of the call": (
+        lambda t, **k: OfCall(losses.SigmoidLoss(learnable=False, **k), -1.0),
+        lambda f, x, y, l: f(x, y),
     ),
     "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),

@@ -37,6 +37,7 @@ class DecoupledLoss(ContrastiveLoss):
 
     Shape:
         view0, view1: [N, D].
+        scale: a number or a 0-dim tensor.
         output: scalar, or [2N] with ``reduction="none"``.
 
     Deviation: none in value from raminnakhli/Decoupled-Contrastive-Learning on unit rows, both directions averaged; it adds
@@ -54,14 +55,15 @@ class DecoupledLoss(ContrastiveLoss):
     weighted: Flag = False
     sigma: Positive = 0.5
 
-    def forward(self, view0: Tensor, view1: Tensor) -> Result:
+    def forward(self, view0: Tensor, view1: Tensor, *, scale: float | Tensor | None = None) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
         Args:
             view0: embeddings of one view of each sample.
             view1: embeddings of another view of the same samples.
+            scale: 1/τ of this call in place of ``temperature``; a tensor gets its gradient.
         """
-        contrast = self._views(view0, view1, scale_of(self.temperature))
+        contrast = self._views(view0, view1, scale_of(self.temperature, scale))
         if contrast.count == 0:
             return self._result(contrast, 0 * contrast.positives)
         positives = contrast.positives * self._weights(contrast) if self.weighted else contrast.positives

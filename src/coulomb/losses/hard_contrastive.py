@@ -40,6 +40,7 @@ class HardContrastiveLoss(ContrastiveLoss):
     Shape:
         query, positive: [N, D].
         negatives: [K, D].
+        scale: a number or a 0-dim tensor.
         output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: negatives that tie with the k-th nearest up to rounding also count.
@@ -56,14 +57,22 @@ class HardContrastiveLoss(ContrastiveLoss):
     temperature: Tau = 0.07
     top_k: Whole = 4095
 
-    def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
+    def forward(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        negatives: Tensor | None = None,
+        *,
+        scale: float | Tensor | None = None,
+    ) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
         Args:
             query: embeddings of the anchors.
             positive: positive[i] is the key that query[i] should find.
             negatives: keys that are negatives of every query; None: the positives of the other samples are.
+            scale: 1/τ of this call in place of ``temperature``; a tensor gets its gradient.
         """
-        contrast = self._pairs(query, positive, negatives, scale_of(self.temperature))
+        contrast = self._pairs(query, positive, negatives, scale_of(self.temperature, scale))
         lse = contrast.similarity.lse(contrast.over, top_k=self.top_k if self.top_k < contrast.count else None)
         return self._result(contrast, softplus(lse - contrast.positives, threshold=50))

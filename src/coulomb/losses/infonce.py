@@ -67,6 +67,7 @@ class InfoNCELoss(ContrastiveLoss):
         ids: [N], or [N, C].
         negative_ids: [K], or [K, C].
         guide: [N, E] twice, and [K, E].
+        scale: a number or a 0-dim tensor.
         output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; this implementation does neither. GIST
@@ -102,6 +103,7 @@ class InfoNCELoss(ContrastiveLoss):
         ids: Tensor | None = None,
         negative_ids: Tensor | None = None,
         guide: Sequence[Tensor] | None = None,
+        scale: float | Tensor | None = None,
     ) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
@@ -116,6 +118,8 @@ class InfoNCELoss(ContrastiveLoss):
                 required with ``ids``; with ``in_batch`` unknown by default.
             guide: embeddings by another model, in the order of the other arguments: of the queries, the positives and, if
                 given, the negatives. They get no gradient and are scaled to unit length.
+            scale: 1/τ of this call in place of ``temperature``, such as ``model.logit_scale.exp()``; a tensor gets its
+                gradient.
         """
         queue = negatives is not None and not self.in_batch
         if queue and self.symmetric:
@@ -130,7 +134,7 @@ class InfoNCELoss(ContrastiveLoss):
             raise ValueError(
                 "guide with same_id='positive': keys cannot be both left out and positives; use 'left_out'"
             )
-        scale = scale_of(self.temperature)
+        scale = scale_of(self.temperature, scale)
         both_ids = None if ids is None else self._ids(query, ids, negatives, negative_ids)
         if both_ids is not None and self.same_id == "positive":
             contrast = self._pairs(query, positive, negatives, scale, in_batch=self.in_batch)

@@ -40,6 +40,7 @@ class NTXentLoss(ContrastiveLoss):
     Shape:
         view0: [N, D], or [N, V, D] without view1.
         view1: [N, D].
+        scale: a number or a 0-dim tensor.
         output: scalar, or [V·N] with ``reduction="none"``.
 
     Deviation: the authors' TPU code returns twice the paper's value; this loss returns the paper's value.
@@ -54,28 +55,29 @@ class NTXentLoss(ContrastiveLoss):
 
     temperature: Tau = 0.5
 
-    def forward(self, view0: Tensor, view1: Tensor | None = None) -> Result:
+    def forward(self, view0: Tensor, view1: Tensor | None = None, *, scale: float | Tensor | None = None) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
         Args:
             view0: embeddings of one view of each sample, or of all V views.
             view1: embeddings of another view of the same samples; None if ``view0`` holds all views.
+            scale: 1/τ of this call in place of ``temperature``; a tensor gets its gradient.
         """
+        scale = scale_of(self.temperature, scale)
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
             if view0.shape[1] != 2:
-                return self._more_views(view0)
+                return self._more_views(view0, scale)
             view0, view1 = view0.unbind(1)
-        contrast = self._views(view0, view1, scale_of(self.temperature))
+        contrast = self._views(view0, view1, scale)
         return self._result(contrast, contrast.similarity.contrast(contrast.positives))
 
-    def _more_views(self, views: Tensor) -> Result:
+    def _more_views(self, views: Tensor, scale: float | Tensor) -> Result:
         n, v, dim = views.shape
         if v < 2:
             raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
         group = gather_group(self.gather)
         rows = normalized(("view0",), views.transpose(0, 1).reshape(n * v, dim), normalize=self.normalize)
-        scale = scale_of(self.temperature)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=views.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == v:

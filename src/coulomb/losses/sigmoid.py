@@ -13,6 +13,7 @@ from coulomb.losses.diagnosis import Result
 from coulomb.losses.inputs import pair_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids
 from coulomb.losses.options import Flag, Positive, SameId
+from coulomb.losses.temperature import checked_parameter
 from coulomb.similarity.collectives import gather_group
 
 
@@ -50,6 +51,7 @@ class SigmoidLoss(ContrastiveLoss):
     Shape:
         query, positive: [N, D].
         ids: [N], or [N, C].
+        scale, bias: a number or a 0-dim tensor.
         output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none in value. As in the authors' code, the scale has no upper limit; the training script of open_clip limits
@@ -75,7 +77,15 @@ class SigmoidLoss(ContrastiveLoss):
         for name, value in initial.items():
             self.register_parameter(name, nn.Parameter(torch.tensor(value)) if self.learnable else None)
 
-    def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Result:
+    def forward(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        ids: Tensor | None = None,
+        *,
+        scale: float | Tensor | None = None,
+        bias: float | Tensor | None = None,
+    ) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
         Args:
@@ -84,17 +94,38 @@ class SigmoidLoss(ContrastiveLoss):
             ids: integers that identify each pair, −1 for unknown: one id, or C of them, such as the picture's and the
                 caption's. The pairs (i, j) of which any id is equal are positives, or are left out, see ``same_id``. The
                 pair (i, i) always is a positive.
+            scale, bias: those of this call, such as ``model.logit_scale.exp()`` and ``model.logit_bias``; a tensor gets its
+                gradient. The loss must not learn its own (``learnable=False``).
         """
-        log_scale: Any = self.log_scale
-        bias: Any = self.bias if log_scale is None else self.learned_bias
-        scale = self.scale if log_scale is None else log_scale.exp()
+        scale, bias = self._of_call(scale, bias)
         if ids is not None:
             check_shape("query", query)
             ids = unique_ids(gather_group(self.gather), pair_ids("ids", ids, len(query), query))
         contrast = self._pairs(query, positive, None, scale, None if ids is None else (ids, ids))
+        if isinstance(bias, Tensor):
+            bias = bias.to(contrast.positives.dtype)  # once, so that its gradient is rounded once
         if ids is None or self.same_id == "left_out":
             attraction = softplus(-(contrast.positives + bias), threshold=50)
         else:
             attraction = contrast.similarity.softplus("positives", sign=-1, bias=bias)
         loss_N = contrast.similarity.softplus("negatives", bias=bias) + attraction
         return self._result(contrast, loss_N)
+
+    def _of_call(
+        self, scale: float | Tensor | None, bias: float | Tensor | None
+    ) -> tuple[float | Tensor, float | Tensor]:
+        """Returns scale and bias: those given with a call, or those of the loss."""
+        given = {name: value for name, value in (("scale", scale), ("bias", bias)) if value is not None}
+        log_scale: Any = self.log_scale
+        learned: Any = self.learned_bias
+        if given and log_scale is not None:
+            raise ValueError(
+                f"{' and '.join(given)} with learnable=True: the loss learns its own, which would get no gradient; use "
+                "SigmoidLoss(learnable=False)"
+            )
+        own_scale = self.scale if log_scale is None else log_scale.exp()
+        own_bias = self.bias if learned is None else learned
+        return (
+            own_scale if scale is None else checked_parameter("scale", scale, above=0),
+            own_bias if bias is None else checked_parameter("bias", bias),
+        )

@@ -55,6 +55,7 @@ class SupConLoss(Loss):
         features: [B, V, D] or [B, D].
         labels: [B] or [B, 1]; or [B, C] with C ≥ 2 (multi-hot).
         mask: [B, B].
+        scale: a number or a 0-dim tensor.
         output: scalar, or [anchors] with ``reduction="none"``.
 
     Memory: multi-hot labels with ``positives="out"`` need a strip of the B×B overlaps at a time (``"count"``: none); with
@@ -91,7 +92,14 @@ class SupConLoss(Loss):
     def __post_init__(self) -> None:
         check_base(self.base_temperature, self.temperature)
 
-    def forward(self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Result:
+    def forward(
+        self,
+        features: Tensor,
+        labels: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        scale: float | Tensor | None = None,
+    ) -> Result:
         """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
         Args:
@@ -100,7 +108,13 @@ class SupConLoss(Loss):
                 or 0 and 1; a row of zeros is unknown.
             mask: instead of labels: mask[i, j] is True, or a weight above 0, if j is a positive of i; it may be
                 asymmetric. Without labels and mask only the other views are positives.
+            scale: 1/τ of this call in place of ``temperature``; a tensor gets its gradient.
         """
+        if scale is not None and self.base_temperature is not None:
+            raise ValueError(
+                "scale with base_temperature: the factor τ/τ_base would change with the scale of each call; use "
+                "base_temperature=None"
+            )
         check_shape("features", features, ndim=(2, 3))
         rows, group = normalized(("features",), features, normalize=self.normalize), gather_group(self.gather)
         batch, views = len(rows), rows[..., 0].numel() // len(rows)
@@ -108,8 +122,8 @@ class SupConLoss(Loss):
         ids, mask, multi_hot = relations(labels, mask, batch, views, keys, group)
         everything = self.contrast_mode == "all" or views == 1
         anchors, others = (keys, None) if everything else (keys[:batch], keys)
-        options: dict[str, Any] = {"scale": scale_of(self.temperature), "unit": self.normalize, "half": features.dtype}
-        options["queries_lead_keys"] = True
+        options: dict[str, Any] = {"scale": scale_of(self.temperature, scale), "unit": self.normalize}
+        options |= {"half": features.dtype, "queries_lead_keys": True}
         if ids is None:
             options["instances"] = batch
         else:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.ground.checked import checked_number, readable, transformed
+from coulomb.ground.checked import check_dense, checked_number, readable, transformed
 
 ROUNDING = 1e-3  # of a temperature that was read as a rounded logarithm
 ROUNDED = 1e-6  # of log(1/τ) in fp32
@@ -100,9 +100,39 @@ def checked_temperature(name: str, temperature: Any) -> Temperature:
         raise TypeError(f"{error}; to learn it, use a LearnableTemperature") from None
 
 
-def scale_of(temperature: Temperature) -> float | Tensor:
-    """Returns the scale of the similarities, 1/τ, with gradient for a `LearnableTemperature`."""
-    return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
+def scale_of(temperature: Temperature, scale: float | Tensor | None = None) -> float | Tensor:
+    """Returns the scale of the similarities: 1/τ, with gradient for a `LearnableTemperature`, or the ``scale`` of this call.
+
+    Raises:
+        ValueError, TypeError: ``scale`` is given with a `LearnableTemperature`, or is no positive number or 0-dim tensor.
+    """
+    if scale is None:
+        return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
+    if isinstance(temperature, LearnableTemperature):
+        raise ValueError(
+            "scale with a LearnableTemperature as temperature: both are 1/τ, and the parameter of the loss would get no "
+            "gradient; leave out scale, or construct the loss with a number as temperature, which scale then replaces"
+        )
+    return checked_parameter("scale", scale, above=0)
+
+
+def checked_parameter(name: str, value: Any, *, above: float = -math.inf) -> float | Tensor:
+    """Returns a finite number, or a floating 0-dim tensor as it is, with its gradient, for one call of a loss.
+
+    The value of a tensor is checked if it is `readable`.
+    """
+    if not isinstance(value, Tensor):
+        return checked_number(name, value, above=above)
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be a number or a floating 0-dim tensor, got {value.dtype}")
+    check_dense(name, value)
+    if value.ndim != 0:
+        raise ValueError(
+            f"{name} must be a number or a 0-dim tensor, got shape {tuple(value.shape)}; use {name}.squeeze()"
+        )
+    if readable(value):
+        checked_number(name, float(value.detach()), above=above)
+    return value
 
 
 def check_base(base: float | None, temperature: Temperature) -> None:

@@ -82,17 +82,19 @@ def read_inputs(
 def _pair_of_views(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
     """Views of one batch: the views of all other images are negatives."""
     view0, view1 = call["view0"], call.get("view1")
-    return _views(loss, view0 if view1 is None else torch.stack([view0, view1], dim=1), labels)
+    return _views(loss, call, view0 if view1 is None else torch.stack([view0, view1], dim=1), labels)
 
 
 def _supcon(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
     features, classes = call["features"], call.get("labels")
     if call.get("mask") is not None or features.ndim != 3 or (classes is not None and classes.ndim != 1):
         return LossInputs()
-    return _views(loss, features, labels) if classes is None else _views(loss, features, Labels(), classes)
+    return _views(loss, call, features, *((labels,) if classes is None else (Labels(), classes)))
 
 
-def _views(loss: nn.Module, stacked: Tensor, labels: Labels, classes: Tensor | None = None) -> LossInputs:
+def _views(
+    loss: nn.Module, call: dict[str, Any], stacked: Tensor, labels: Labels, classes: Tensor | None = None
+) -> LossInputs:
     n, views = stacked.shape[:2]
     rows = _rows(loss, stacked.transpose(0, 1).reshape(n * views, -1))
     image = torch.arange(n, device=rows.device).repeat(views)
@@ -102,7 +104,7 @@ def _views(loss: nn.Module, stacked: Tensor, labels: Labels, classes: Tensor | N
         repeated = classes.to(rows.device).repeat(views)
         counts &= (repeated[some, None] != repeated) | (repeated < 0)
     own = labels.for_rows(len(rows))
-    hardness = hardness_of(rows[some] @ rows.T, _temperature(loss), counts, *_both(own, some, own))
+    hardness = hardness_of(rows[some] @ rows.T, _temperature(loss, call), counts, *_both(own, some, own))
     return LossInputs(hardness, _mean_cosine(rows[:n], rows[n : 2 * n]) if views > 1 else None)
 
 
@@ -129,7 +131,7 @@ def _queries(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: L
     if not len(keys):
         return LossInputs(None, near)
     cosines = _rows(loss, query[some]) @ _rows(loss, keys).T
-    return LossInputs(hardness_of(cosines, _temperature(loss), counts, *_both(own, some, of_keys)), near)
+    return LossInputs(hardness_of(cosines, _temperature(loss, call), counts, *_both(own, some, of_keys)), near)
 
 
 def _paco(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
@@ -150,7 +152,7 @@ def _paco(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labe
     some = _sample_anchors(len(call["center_logits"]), len(rows))
     counts = (classes[some, None] != classes) | (classes < 0)
     counts[torch.arange(len(some)), some] = False
-    return LossInputs(hardness_of(rows[some] @ rows.T, _temperature(loss), counts), near)
+    return LossInputs(hardness_of(rows[some] @ rows.T, _temperature(loss, call), counts), near)
 
 
 def _noise(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
@@ -158,7 +160,7 @@ def _noise(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Lab
     query, noise = call["query"], call["noise"]
     some = _sample_anchors(len(query), noise.shape[1])
     cosines = (_rows(loss, query[some])[:, None] * _rows(loss, noise[some])).sum(2)
-    return LossInputs(hardness_of(cosines, _temperature(loss)))
+    return LossInputs(hardness_of(cosines, _temperature(loss, call)))
 
 
 def _bank(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
@@ -173,7 +175,7 @@ def _bank(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labe
     counts[torch.arange(len(some)), slots[some]] = False
     every = labels.of_train_rows(torch.arange(len(centers)))
     return LossInputs(
-        hardness_of(cosines, _temperature(loss), counts, *_both(labels.for_rows(len(features)), some, every))
+        hardness_of(cosines, _temperature(loss, call), counts, *_both(labels.for_rows(len(features)), some, every))
     )
 
 
@@ -212,7 +214,9 @@ def _mean_cosine(x: Tensor, y: Tensor) -> float:
     return float(cosine_similarity(x.detach().float(), y.detach().float()).mean())
 
 
-def _temperature(loss: nn.Module) -> float:
+def _temperature(loss: nn.Module, call: dict[str, Any]) -> float:
+    if (scale := call.get("scale")) is not None:
+        return 1 / float(scale.detach() if isinstance(scale, Tensor) else scale)
     given: Any = loss.temperature
     tau = float(given() if callable(given) else given)
     return tau / (1 + loss.beta) if isinstance(loss, HardNegativeLoss) else tau
