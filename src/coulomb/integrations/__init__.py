@@ -1,0 +1,1 @@
+"""Drop-in classes for other libraries, one module for each."""
