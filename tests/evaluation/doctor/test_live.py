@@ -34,6 +34,14 @@ def test_collapse_is_reported_once_after_several_checks():
     assert warnings(live, 5, std=0.01, first=PATIENCE) == []
 
 
+def test_without_remedies_a_warning_ends_with_the_consequence():
+    live = Watcher(CONFIG, {}, remedies=False)
+    (sentence,) = warnings(live, PATIENCE, std=0.01)
+    assert "--" not in sentence and sentence.endswith("at chance level.")
+    (advised,) = warnings(watcher(), PATIENCE, std=0.01)
+    assert "--lr" in advised
+
+
 def test_problem_must_be_found_in_consecutive_checks():
     live = watcher()
     for look in range(6):

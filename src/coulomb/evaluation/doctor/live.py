@@ -18,10 +18,19 @@ class Watcher:
         config: the options of the run.
         data: ``train`` and ``class_counts``.
         needs_labels: see `Evidence`.
+        remedies: end a warning with what to do, in options of ``coulomb train``; False: with the consequence, for the
+            training loops of other programs, which have other options.
     """
 
-    def __init__(self, config: Mapping[str, Any], data: Mapping[str, Any], needs_labels: bool | None = None) -> None:
-        self.config, self.data, self.needs_labels = config, data, needs_labels
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        data: Mapping[str, Any],
+        needs_labels: bool | None = None,
+        *,
+        remedies: bool = True,
+    ) -> None:
+        self.config, self.data, self.needs_labels, self.remedies = config, data, needs_labels, remedies
         self.lines: list[Mapping[str, Any]] = []
         self.reported: set[str] = set()
         self.sick_in_a_row: dict[str, int] = {}
@@ -47,4 +56,5 @@ class Watcher:
             return None
         self.reported.add(rule.name)
         epoch = evidence.metrics[-1].get("epoch")
-        return f"{rule.name} at epoch {epoch}: {rule.title} ({judgment.why}) {rule.remedy(evidence)}"
+        end = rule.remedy(evidence) if self.remedies else rule.consequence
+        return f"{rule.name} at epoch {epoch}: {rule.title} ({judgment.why}) {end}"
