@@ -94,6 +94,49 @@ def test_a_loss_of_another_library_is_named():
     )
 
 
+class OfTexts(nn.Module):
+    """A loss as in sentence-transformers: called with texts, it computes the embeddings itself, in mini-batches or not."""
+
+    def __init__(self, cached):
+        super().__init__()
+        self.cached, self.scale = cached, 20.0
+
+    def forward(self, sentence_features, labels):
+        if self.cached:
+            reps = [[part[:10], part[10:]] for part in (X, Y)]
+            return self.calculate_loss(reps, labels, with_backward=False)
+        return self.compute_loss_from_embeddings([X, Y], labels)
+
+    def compute_loss_from_embeddings(self, embeddings, labels):
+        return embeddings[0].sum()
+
+    def calculate_loss(self, reps, labels, *, with_backward=False):
+        return reps[0][0].sum()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_losses_that_compute_embeddings_themselves_are_read(cached):
+    loss = OfTexts(cached)
+    figures = measured(lambda: loss([{"input_ids": torch.zeros(24, 3).long()}], None), loss=loss)
+    assert figures["alignment"] == pytest.approx(alignment(X, Y), rel=1e-5)
+    assert figures["temperature"] == pytest.approx(1 / 20)
+    assert not set(vars(loss)) & {"compute_loss_from_embeddings", "calculate_loss"}
+    loss([{}], None)  # as before
+
+
+def test_a_loss_of_coulomb_within_a_named_one_is_read():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.formula = NTXentLoss(0.3)
+
+        def forward(self, texts):
+            return self.formula(X, Y)
+
+    loss = Outer()
+    assert measured(lambda: loss(["a"]), loss=loss)["temperature"] == pytest.approx(0.3)
+
+
 def test_a_loss_without_temperature_has_no_hardness():
     loss = VICRegLoss()
     assert set(measured(lambda: loss(X, Y), model=nn.Sequential(loss))) == {

@@ -3,9 +3,10 @@
 Nothing of Lightning or transformers is imported here.
 """
 
+import functools
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,8 +24,12 @@ from coulomb.metrics.hardness import Hardness
 from coulomb.training.watching.loss_inputs import Labels, read_inputs
 
 EVERY = 50  # updates
-ROWS = 512  # of a batch that are measured; uniformity and rank then take a few milliseconds
+ROWS = 512  # of a batch that are measured
 KINDS = (Loss, ClipLoss, SigLipLoss)  # losses that are found in a model
+METHODS = (
+    "compute_loss_from_embeddings",
+    "calculate_loss",
+)  # of losses of sentence-transformers, whose own calls take texts
 
 log = logging.getLogger("coulomb")
 
@@ -45,7 +50,8 @@ class EmbeddingFigures:
 
     Args:
         loss: the module that is called with embeddings: two matrices [N, D], one [N, V, D] with V views, or one matrix. Any
-            module may be named. None: all losses of coulomb in the model; without one, call `observe`.
+            module may be named, and losses of sentence-transformers, which compute embeddings themselves. None: all losses of
+            coulomb in the model; without one, call `observe`.
         every: updates between measurements.
         rows: at most so many rows of a batch are measured, evenly spaced.
         temperature: τ, for losses whose temperature cannot be read.
@@ -79,8 +85,11 @@ class EmbeddingFigures:
     def listen(self, model: nn.Module) -> None:
         """Registers hooks at the losses, until `finish`."""
         self._remove_hooks()
-        losses = [part for part in model.modules() if isinstance(part, KINDS)] if self.loss is None else [self.loss]
+        root = model if self.loss is None else self.loss
+        losses = [part for part in root.modules() if isinstance(part, KINDS) or part is self.loss]
         self._hooks = [part.register_forward_hook(self._listener(model), with_kwargs=True) for part in losses]
+        if self.loss is not None:
+            self._hooks += [Wrapped(self.loss, name, self._look) for name in METHODS if hasattr(self.loss, name)]
         self._listening, self._line = True, {}
 
     def observe(self, first: Tensor, second: Tensor | None = None, *, temperature: float | None = None) -> None:
@@ -134,17 +143,50 @@ class EmbeddingFigures:
                 call = dict(inspect.signature(loss.forward).bind(*given, **named).arguments)
             except TypeError:  # the signature of a wrapper
                 call = {str(place): each for place, each in enumerate(given)} | named
-            found = embeddings_in(call.values())
-            if found is None:
-                return
-            with torch.no_grad(), torch.autocast(found[0].device.type, enabled=False):
-                temperature = temperature_of(loss, call) or self.temperature
-                known = read_inputs(loss, given, named, model, Labels()).hardness
-                weighs = not isinstance(loss, SigmoidLoss | SigLipLoss)  # negatives by a softmax
-                self._line = figures_of(*found, temperature, self.rows, known, weighs=weighs)
-                self._line |= loss_figures(loss, call, value)
+            self._look(loss, call, value, lambda: read_inputs(loss, given, named, model, Labels()).hardness)
 
         return listen
+
+    def _look(
+        self,
+        loss: nn.Module,
+        call: Mapping[str, Any],
+        value: Any,
+        shares: Callable[[], Hardness | None] = lambda: None,
+    ) -> None:
+        """Measures the arguments of a call, unless there is a measurement already.
+
+        ``shares``: how the negatives share the gradient, if they are known.
+        """
+        found = None if self._line else embeddings_in(call.values())
+        if found is None:
+            return
+        with torch.no_grad(), torch.autocast(found[0].device.type, enabled=False):
+            temperature = temperature_of(loss, call) or self.temperature
+            weighs = not isinstance(loss, SigmoidLoss | SigLipLoss)  # negatives by a softmax
+            self._line = figures_of(*found, temperature, self.rows, shares(), weighs=weighs)
+            self._line |= loss_figures(loss, call, value)
+
+
+class Wrapped:
+    """A method of a module that reports its arguments and its result, until `remove`."""
+
+    def __init__(self, module: nn.Module, name: str, look: Callable[[nn.Module, Mapping[str, Any], Any], None]) -> None:
+        self.module, self.name = module, name
+        method = getattr(module, name)
+
+        @functools.wraps(method)
+        def wrapped(*given: Any, **named: Any) -> Any:
+            value = method(*given, **named)
+            look(module, {str(place): each for place, each in enumerate(given)} | named, value)
+            return value
+
+        setattr(module, name, wrapped)
+
+    def remove(self) -> None:
+        """Leaves the method of the class."""
+        if self.name in vars(self.module):
+            delattr(self.module, self.name)
 
 
 def embeddings_in(values: Iterable[Any]) -> tuple[Tensor, Tensor | None] | None:
@@ -160,12 +202,15 @@ def embeddings_in(values: Iterable[Any]) -> tuple[Tensor, Tensor | None] | None:
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yields the tensors among ``values``, also those in lists and tuples."""
+    """Yields the tensors among ``values``, also those in lists: of columns, each of which may be a list of mini-batches."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
+            for column in value:
+                parts = column if isinstance(column, list | tuple) else [column]
+                if parts and all(isinstance(part, Tensor) and part.ndim == 2 for part in parts):
+                    yield torch.cat(list(parts)) if len(parts) > 1 else parts[0]
 
 
 def temperature_of(loss: nn.Module, call: Mapping[str, Any]) -> float | None:
@@ -175,10 +220,13 @@ def temperature_of(loss: nn.Module, call: Mapping[str, Any]) -> float | None:
     if isinstance(loss, SigmoidLoss):
         learned: Any = loss.log_scale
         return 1 / (loss.scale if learned is None else float(learned.detach().exp()))
-    given: Any = getattr(loss, "temperature", None)
-    given = given() if isinstance(given, nn.Module) else given
-    given = float(given.detach()) if isinstance(given, Tensor) and given.numel() == 1 else given
-    return float(given) if isinstance(given, int | float) and given > 0 else None
+    for name in ("temperature", "scale"):
+        given: Any = getattr(loss, name, None)
+        given = given() if isinstance(given, nn.Module) else given
+        given = float(given.detach()) if isinstance(given, Tensor) and given.numel() == 1 else given
+        if isinstance(given, int | float) and given > 0:
+            return float(given) if name == "temperature" else 1 / given
+    return None
 
 
 def figures_of(
