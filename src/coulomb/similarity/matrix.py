@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.ground.checked import abstract, eager
-from coulomb.similarity import autograd, dense, fused, plan, policy, products, sharded
+from coulomb.similarity import autograd, cross_entropy, dense, fused, plan, policy, products, sharded
 from coulomb.similarity.arguments import checked_guide, checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.guide import Guide
 from coulomb.similarity.order import RowStatistics
@@ -256,10 +256,7 @@ class Similarity:
             over: the pairs of the softmax.
             lse: `lse` of ``teacher``, [N], where it is known already or the softmax has more terms; they are left out here.
         """
-        if teacher.shape != self.shape or teacher.column_bias is not None:
-            raise ValueError(f"teacher must have the shape {self.shape} and no column_bias, got shape {teacher.shape}")
-        if self._guided(over):
-            raise ValueError("over='negatives' with a guide: pairs are either left out or weighted by a teacher")
+        self._require_teacher(teacher, over)
         with torch.no_grad():
             lse = teacher.lse(over) if lse is None else lse
             limit = lse.masked_fill(lse == -torch.inf, 0)
@@ -268,6 +265,46 @@ class Similarity:
         guide = Guide(queries_NE, keys_ME, limit_N, weighs=True)
         problem = self._problem(over, reduction="sum")
         return self._reduce(replace(problem, pairs=replace(problem.pairs, guide=guide)))[0].squeeze(0)
+
+    def cross_entropy(
+        self, teacher: "Similarity", over: str = "all", *, own: tuple[Tensor, Tensor] | None = None, kl: bool = False
+    ) -> Tensor:
+        """LSE_j s_ij − Σ_j p_ij s_ij, [N]: between the softmax p_i of a teacher's row (see `expected`) and the row's own; ≥ 0.
+
+        Large problems of one process are fused: strips of complete rows, whose gradients are computed in the forward pass.
+
+        Args:
+            teacher: T, for as many queries and keys. It gets no gradient.
+            over: the pairs of both softmaxes; 0 where none counts.
+            own: s and t of one more key of each row, [N] each, of which s may carry a gradient.
+            kl: subtract the entropy of p_i, which gives the Kullback–Leibler divergence: 0 if both softmaxes are equal.
+        """
+        self._require_teacher(teacher, over)
+        problem = self._problem(over)
+        own = None if own is None else cross_entropy.Own(own[0], own[1].detach())
+        if self.group is None and eager() and not abstract(self.queries_ND) and plan.crosses(problem):
+            plan.decide(problem)  # counts it
+            return cross_entropy.cross_entropy(problem, teacher._problem(over).detached(), own, kl)
+
+        def log_sum_exp(one: Similarity, its: Tensor | None) -> Tensor:
+            lse = one.lse(over)
+            return lse.masked_fill(lse == -torch.inf, 0) if its is None else torch.logaddexp(lse, its)
+
+        def expected(one: Similarity, its: Tensor | None) -> Tensor:
+            total = one.expected(teacher, over, lse=lse_t)
+            return total if its is None or own is None else total + (own.t - lse_t).exp() * its
+
+        with torch.no_grad():
+            lse_t = log_sum_exp(teacher, None if own is None else own.t)
+            entropy = lse_t - expected(teacher, None if own is None else own.t) if kl else 0
+        own_s = None if own is None else own.s
+        return log_sum_exp(self, own_s) - expected(self, own_s) - entropy
+
+    def _require_teacher(self, teacher: "Similarity", over: Over) -> None:
+        if teacher.shape != self.shape or teacher.column_bias is not None:
+            raise ValueError(f"teacher must have the shape {self.shape} and no column_bias, got shape {teacher.shape}")
+        if self._guided(over):
+            raise ValueError("over='negatives' with a guide: pairs are either left out or weighted by a teacher")
 
     def count(self, over: Over = "all") -> Tensor:
         """Number of pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""

@@ -99,6 +99,13 @@ def fuses(problem: Problem, needs: Needs) -> bool:
     return limits.strip_rows * len(keys_MD) <= room and problem.bounded
 
 
+def crosses(problem: Problem) -> bool:
+    """True if value and gradient of a cross-entropy are computed together, by strips of complete rows (8u instead of 20u)."""
+    keys, limits = len(problem.keys), policy.current()
+    room = max(limits.strip, problem.tile**2, problem.keys.numel())
+    return problem.backend == "streaming" and 0 < limits.strip_rows * keys <= room and problem.bias_M is None
+
+
 def attends(problem: Problem, needs: Needs) -> bool:
     """True if the queries learn and the keys do not: one pass over the tiles then gives value and gradient."""
     simple = len(problem.powers) == 1 and not problem.both and problem.reduction == "lse"

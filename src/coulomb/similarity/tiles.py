@@ -81,6 +81,10 @@ class Problem:
         out.scale = self.scale if scale is None else scale
         return out
 
+    def detached(self) -> "Problem":
+        """The problem without gradients."""
+        return self.with_operands(*(one.detach() if isinstance(one, Tensor) else one for one in self.operands))  # type: ignore[arg-type]
+
     def without_operands(self) -> "Problem":
         """Everything else, to be kept until the backward pass."""
         return self.with_operands(_NOTHING, None, 1.0 if isinstance(self.scale, Tensor) else None, None)
