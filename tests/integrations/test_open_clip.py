@@ -2,6 +2,8 @@
 
 import inspect
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -161,6 +163,18 @@ def test_autocast_does_not_round_the_logits():
             close(mine, right, 1e-6)
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("loss", [ClipLoss(), SigLipLoss()], ids=["clip", "siglip"])
+def test_compiles_in_one_graph_as_part_of_a_task(loss):
+    given = sample(dtype=torch.float32)
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda *a: loss(*a, output_dict=True)["contrastive_loss"], fullgraph=True, backend="aot_eager"
+    )
+    for mine, eager in zip(cases.with_gradients(compiled, given), cases.with_gradients(loss, given), strict=True):
+        close(mine, eager, 1e-5)
+
+
 def test_rows_that_are_not_of_unit_length_are_not_normalized():
     images, texts, scale, bias = sample()
     given = cases.leaves([3 * images.detach(), 0.2 * texts.detach(), scale.detach(), bias.detach()])
@@ -276,3 +290,17 @@ def test_a_single_pair_has_no_negatives():
     images, texts, scale, bias = sample(1)
     close(ClipLoss()(images, texts, scale), torch.zeros((), dtype=torch.float64))
     close(SigLipLoss()(images, texts, scale, bias), siglip_loop(images, texts, scale, bias))
+
+
+IMPORTED = """
+import sys
+import coulomb.integrations.open_clip
+print(sorted({"lightning", "transformers", "open_clip", "datasets", "sklearn"} & set(sys.modules)))
+import coulomb.integrations.embedding_figures
+print(sorted({"lightning", "transformers", "open_clip"} & set(sys.modules)))
+"""
+
+
+def test_no_other_library_is_imported():
+    printed = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["[]", "[]"]

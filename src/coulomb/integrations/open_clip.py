@@ -40,10 +40,10 @@ class ClipLoss(nn.Module):
     =============  ==================  ==========================  ====================================
 
     Each row gives what open_clip gives, so that learning rates found there keep their meaning. The gradient of
-    ``logit_scale`` is exact after averaging in every row; with ``gather_with_grad=False`` it is therefore W times as large,
-    relative to the gradients of the features, as in one process (open_clip #616). Adam hides a factor common to all weights,
-    weight decay and clipping do not: for new training choose ``local_loss=True, gather_with_grad=True``. All rows but the
-    last need the same time here, since the logits of other processes are never formed; batches may differ in size.
+    ``logit_scale`` is exact after averaging in every row; in the third, the default, it is therefore W times as large as in
+    one process, relative to the gradients of the features (open_clip #616). Adam hides a factor common to all weights; weight
+    decay and clipping do not: for new training choose ``local_loss=True, gather_with_grad=True``. The first three rows need
+    the same time here; batches may differ in size.
 
     Args:
         local_loss: each process returns the mean over its own images and texts.
@@ -54,8 +54,7 @@ class ClipLoss(nn.Module):
 
     Shape:
         image_features, text_features: [N, D].
-        logit_scale, logit_bias: a number, or a tensor with one element, which gets its gradient (of the bias: 0, since a
-            softmax does not depend on it).
+        logit_scale, logit_bias: a number, or a tensor with one element, which gets its gradient.
         output: scalar, or ``{"contrastive_loss": scalar}`` with ``output_dict``.
 
     Deviation: features with NaN or infinite values raise ValueError where open_clip returns NaN. Under autocast logits are in
@@ -132,7 +131,7 @@ class ClipLoss(nn.Module):
         Args:
             image_features, text_features: embeddings of unit length; row i of both is a pair.
             logit_scale: 1/τ, such as ``model.logit_scale.exp()``.
-            logit_bias: added to all logits, without effect on the value.
+            logit_bias: added to all logits, without effect on the value, and with a gradient of 0.
             output_dict: return ``{"contrastive_loss": loss}``.
         """
         group, scale = group_of(self.rank, self.world_size), one_element("logit_scale", logit_scale)
