@@ -152,7 +152,6 @@ def test_an_index_of_texts_by_commands(tmp_path):
     for line, message in (
         (("index", "notes.txt", "--columns", "text", "--image-size", 32), "image_size=32: has no meaning for texts"),
         (("index", "notes.txt", "--out", "new.index"), "to index its lines, give columns='text' (--columns text)"),
-        (("browse", "notes.index", "--no-open"), "is an index of texts, and coulomb browse is for images only"),
         (("duplicates", "notes.index", "--out", "drop.sh"), "texts are no files that a script could delete"),
     ):
         refused(coulomb(*line, cwd=tmp_path), message)

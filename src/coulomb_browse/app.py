@@ -111,7 +111,7 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
 
     async def job(request: Request) -> Response:
         options = await _object(request)
-        return _json(session.jobs.status(request.path_params["name"], options))
+        return _json(session.job(request.path_params["name"], options))
 
     async def decide(request: Request) -> Response:
         body = await _object(request)

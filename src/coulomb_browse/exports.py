@@ -1,4 +1,4 @@
-"""Lists of the user's decisions as CSV: with ``id`` and ``path``, as all lists of coulomb."""
+"""Lists of the user's decisions as CSV: with ``id`` and ``path`` or ``text``, as all lists of coulomb."""
 
 import csv
 import io
@@ -27,6 +27,7 @@ def export_csv(session: Session, name: str) -> bytes:
     | predictions | label, probability, unsure | the other images, as last classified |
 
     ``path`` is the path in the index's table, relative to its root, so that ``coulomb train LIST.csv --root FOLDER`` reads it.
+    Of an index of texts, ``text`` is in its place: the first 200 characters.
     Text that a spreadsheet would run as a formula begins with an apostrophe, see `coulomb.ground.reading.cells`.
 
     Raises:
@@ -34,12 +35,13 @@ def export_csv(session: Session, name: str) -> bytes:
     """
     if name not in EXPORTS:
         raise InputError(f"export={name[:20]!r}: is not one of {', '.join(EXPORTS)}")
-    paths = session.index.table.column("path")
+    shown = "text" if session.index.kind == "text" else "path"
+    cells = session.index.table.column(shown)
     rows = session.predictions if name == "predictions" else _decided(session, name)
-    rows = [[session.index.ids[position], paths[position].as_py() or "", *values] for position, *values in rows]
+    rows = [[session.index.ids[position], cells[position].as_py() or "", *values] for position, *values in rows]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([["id", "path", *EXPORTS[name]], *(map(to_cell, row) for row in rows)])
+    writer.writerows([["id", shown, *EXPORTS[name]], *(map(to_cell, row) for row in rows)])
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 

@@ -25,6 +25,7 @@ HEADERS = {
 MIB = 2**20
 MOST_PICTURE, MOST_JSON = 64 * MIB, 8 * MIB
 PICTURE = "application/octet-stream"
+MOST_QUERY = 20_000  # characters of an address: 2,000 of words, each up to 9 when they are encoded
 
 
 class Guard:
@@ -104,7 +105,7 @@ class Guard:
 
     def _enters(self, scope: Scope) -> bool:
         """Returns True for the address of the page with the token, or for the first time with the ticket."""
-        if scope["path"] != "/" or scope["method"] != "GET" or len(scope["query_string"]) > 1000:
+        if scope["path"] != "/" or scope["method"] != "GET" or len(scope["query_string"]) > MOST_QUERY:
             return False
         given = parse_qs(scope["query_string"].decode("latin-1"))
         if self._has_token(given.get("token", [""])[0]):

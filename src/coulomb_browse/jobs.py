@@ -4,8 +4,9 @@ import json
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from coulomb.ground.errors import InputError
@@ -24,6 +25,8 @@ class Job:
     share: float | None = None
     note: str = ""
     answer: Any = None
+    since: float = field(default_factory=time.monotonic)
+    late: bool = False  # nobody waits for it any more
 
     def status(self) -> dict[str, Any]:
         """Returns the status for the page, with the answer if it is ready."""
@@ -36,10 +39,12 @@ class Jobs:
 
     Args:
         work: name → function(options, say) that returns an answer for JSON.
+        limit: seconds after which a job that has no answer counts as failed. One that is being computed runs to its end; one
+            that still waits is left out.
     """
 
-    def __init__(self, work: dict[str, Callable[[dict[str, Any], Say], Any]]) -> None:
-        self._work, self._jobs = work, dict[str, Job]()
+    def __init__(self, work: dict[str, Callable[[dict[str, Any], Say], Any]], limit: float | None = None) -> None:
+        self._work, self._jobs, self._limit = work, dict[str, Job](), limit
         self._queue: queue.SimpleQueue[tuple[Job, Callable[[], Any]]] = queue.SimpleQueue()
         self._guard = threading.Lock()
         threading.Thread(target=self._run, name="coulomb-jobs", daemon=True).start()
@@ -68,11 +73,18 @@ class Jobs:
                     del self._jobs[other]
             elif job.state == "failed":
                 del self._jobs[key]  # the reason is reported once; the next request starts the job again
+            elif self._limit is not None and job.state != "done" and time.monotonic() - job.since > self._limit:
+                del self._jobs[key]
+                job.late = True
+                told = f"no answer after {self._limit:g} seconds ({job.note or 'other answers come first'}); try again"
+                return {"state": "failed", "share": None, "note": told}
             return job.status()
 
     def _run(self) -> None:
         while True:
             job, compute = self._queue.get()
+            if job.late:
+                continue
             job.state = "running"
             try:
                 job.answer = compute()

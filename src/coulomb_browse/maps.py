@@ -52,7 +52,7 @@ def image_maps(index: "Index", path: Path, say: Say) -> dict[str, Any]:
     n = len(index)
     drawn = np.sort(numpy_generator(0, "browse", "landmarks").permutation(n)[:MAX_TSNE])
     landmarks = np.asarray(index.features[drawn], np.float32)
-    say(None, f"maps {len(drawn):,} images".replace(",", " "))
+    say(None, f"maps {len(drawn):,} {index.kind}s".replace(",", " "))
     problems: list[str] = []
     differ = float(np.ptp(landmarks, axis=0).max()) > EQUAL
     layouts = feature_maps(landmarks, problems=problems) if differ else []
@@ -70,14 +70,19 @@ def image_maps(index: "Index", path: Path, say: Say) -> dict[str, Any]:
         else:
             places = _at_landmarks(index, drawn, landmarks, layout.places, say, (number, len(layouts)))
             caution += (
-                f" Computed from {len(drawn)} random images; the others are placed next to the most similar of these."
+                f" Computed from {len(drawn)} random {index.kind}s; the others are placed next to the most similar of "
+                "these."
             )
         arrays[layout.key] = np.clip(np.round(places * SCALE), 0, 65535).astype(np.uint16)
         maps.append({"key": layout.key, "name": layout.name, "caution": caution})
     if not layouts:  # a single image, or all the same
         arrays["pca"] = np.full((n, 2), round(50 * SCALE), np.uint16)
         maps.append(
-            {"key": "pca", "name": "PCA", "caution": "All images have the same features: there is nothing to map."}
+            {
+                "key": "pca",
+                "name": "PCA",
+                "caution": f"All {index.kind}s have the same features: there is nothing to map.",
+            }
         )
     answer = {"maps": maps, "problems": problems}
     _write(path, arrays, answer | {"fingerprint": fingerprint})
@@ -108,7 +113,7 @@ def _at_landmarks(
         weights = np.exp((top - top.max(1, keepdims=True)) / SHARPNESS)
         weights /= weights.sum(1, keepdims=True)
         places[start : start + ROWS] = (of_landmarks[nearest] * weights[..., None]).sum(1)
-        say((number + (start + len(rows)) / n) / parts, f"places image {start + len(rows)} of {n}")
+        say((number + (start + len(rows)) / n) / parts, f"places {index.kind} {start + len(rows)} of {n}")
     places += numpy_generator(0, "browse", "jitter").normal(scale=JITTER, size=places.shape)
     places[drawn] = of_landmarks
     return np.clip(places, 0, 100)
@@ -123,7 +128,7 @@ def _projected(index: "Index", landmarks: np.ndarray, say: Say) -> np.ndarray:
     for start in range(0, n, ROWS):
         rows = np.asarray(index.features[start : start + ROWS], np.float32)
         places[start : start + len(rows), : len(axes)] = (rows - mean) @ axes.T
-        say(None, f"projects image {start + len(rows)} of {n}")
+        say(None, f"projects {index.kind} {start + len(rows)} of {n}")
     low, high = places.min(0), places.max(0)
     return 50 + 92 * (places - (low + high) / 2) / max(float((high - low).max()), 1e-12) * [1, -1]
 

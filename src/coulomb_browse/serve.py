@@ -7,11 +7,11 @@ import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from coulomb.ground.errors import InputError
-from coulomb.index.kinds import require_images
 
 if TYPE_CHECKING:
     from coulomb.index import Index
@@ -45,30 +45,42 @@ def listen(port: int) -> socket.socket:
     return opened
 
 
-def serve(index: "Index", *, port: int = 0, open_browser: bool = True, ready: Callable[[str], object] = print) -> None:
+def serve(
+    index: "Index",
+    *,
+    port: int = 0,
+    open_browser: bool = True,
+    query: Mapping[str, str] | None = None,
+    ready: Callable[[str], object] = print,
+) -> None:
     """Shows the page of ``index`` until Ctrl-C. It answers this machine only, and nobody without its address.
 
     Args:
         index: that is open.
         port: on 127.0.0.1; 0 takes a free one.
         open_browser: opens the page in the user's browser.
+        query: what the page searches for when it opens: ``words``, and ``not``.
         ready: is called with the address, which contains the secret token.
 
     Raises:
-        InputError: starlette or uvicorn is not installed, the port is taken, or another process has the index open.
+        InputError: starlette or uvicorn is not installed, the port is taken, another process has the index open, or it cannot
+            be searched by words.
     """
     require_server()
-    require_images(index.info, index.path, "coulomb browse")
     import uvicorn
 
     from coulomb_browse.app import create_app
-    from coulomb_browse.session import Session
+    from coulomb_browse.session import Session, check_words
 
+    asked = {name: text for name, value in (query or {}).items() if (text := check_words(name, value)) is not None}
+    more = f"&{urlencode(asked)}" if asked else ""
     with contextlib.closing(listen(port)) as opened:
         number = opened.getsockname()[1]
         session = Session(index)
         with contextlib.closing(session.work):
             _warn(session)
+            if asked and session.no_words:
+                raise InputError(session.no_words)
             token, ticket = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
             app = create_app(session, token=token, port=number, ticket=ticket)
             config = uvicorn.Config(
@@ -80,9 +92,9 @@ def serve(index: "Index", *, port: int = 0, open_browser: bool = True, ready: Ca
                 server_header=False,
                 timeout_graceful_shutdown=1,
             )
-            ready(f"http://127.0.0.1:{number}/?token={token}")
+            ready(f"http://127.0.0.1:{number}/?token={token}{more}")
             if open_browser:
-                address = f"http://127.0.0.1:{number}/?ticket={ticket}"
+                address = f"http://127.0.0.1:{number}/?ticket={ticket}{more}"
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
             with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended the connections and raises it again
                 uvicorn.Server(config).run(sockets=[opened])

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 MOST_FOUND = 1000  # images of one search
 MOST_ROWS = 500  # described at once
-SHOWN = ["id", "label", "width", "height", "bytes", "sha256"]  # columns of the table
+MOST_WORDS = 1000  # characters of a query
+PATIENCE = 120.0  # seconds for an answer by words; the encoder of words is opened for the first one
+SHOWN = {  # columns of the table
+    "image": ["id", "label", "width", "height", "bytes", "sha256"],
+    "text": ["id", "label", "text", "characters", "cut", "bytes", "sha256"],
+}
 
 
 class Session:
@@ -57,6 +62,12 @@ class Session:
                 "classify": self._classify,
             }
         )
+        # In a thread of their own: words do not wait for a map that is being computed.
+        self.queries = Jobs({"open": self._open, "words": self._words, "names": self._names}, limit=PATIENCE)
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self.index)} {self.index.kind}s"
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -66,14 +77,28 @@ class Session:
     @cached_property
     def _searchable(self) -> list[str]:
         labels = self.index.labels
-        return [f"{name}\n{labels[at] or ''}".casefold() for at, name in enumerate(self.index.ids)]
+        texts = self.index.table.column("text").to_pylist() if self.index.kind == "text" else [""] * len(labels)
+        return [f"{name}\n{labels[at] or ''}\n{texts[at]}".casefold() for at, name in enumerate(self.index.ids)]
+
+    @cached_property
+    def no_words(self) -> str:
+        """Why the index cannot be searched by words, and what to do; empty if it can."""
+        if self.index.kind == "text":
+            return ""
+        try:
+            self.index.pair_encoder  # noqa: B018 — its description is read, not its weights
+        except InputError as error:
+            return str(error)
+        return ""
 
     def start(self) -> dict[str, Any]:
         """Returns what the page shows first."""
         info = self.index.info
         return {
             "name": Path(self.index.path).name,
+            "kind": self.index.kind,
             "images": len(self.index),
+            "words": {"able": not self.no_words, "why": self.no_words, "most": MOST_WORDS},
             "encoder": info["encoder"]["name"],
             "features": info["features"],
             "stamp": self.stamp,
@@ -121,20 +146,29 @@ class Session:
         if len(positions) > MOST_ROWS:
             raise InputError(f"positions: {len(positions)} are more than {MOST_ROWS}; ask for fewer at once")
         chosen = [self.position(position) for position in positions]
-        columns = self.index.table.select(SHOWN).take(chosen).to_pydict()
+        shown = SHOWN[self.index.kind]
+        columns = self.index.table.select(shown).take(chosen).to_pydict()
         return [
-            {"position": at, **{name: columns[name][row] for name in SHOWN}, "path": self.index.paths[at]}
+            {"position": at, **{name: columns[name][row] for name in shown}, "path": self.index.paths[at]}
             for row, at in enumerate(chosen)
         ]
 
     def find(self, text: str) -> np.ndarray:
-        """Returns the positions of images whose id or label contains all words of ``text``, in order."""
+        """Returns the positions of images whose id or label contains all words of ``text``, in order; of texts, or whose
+        first 200 characters do.
+        """
         words = text.casefold().split()
         return np.array([at for at, line in enumerate(self._searchable) if all(w in line for w in words)], dtype="<i4")
 
-    def search(self, plus: list[Any], minus: list[Any], top: Any) -> dict[str, Any]:
-        """Returns the images most similar to the mean of ``plus``, minus the mean of ``minus``; each item is
-        ``{"position": 7}`` or ``{"upload": key}``.
+    def job(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Starts a job unless it has been started, and returns its status; see `Jobs`."""
+        return (self.queries if name in ("open", "words", "names") else self.jobs).status(name, options)
+
+    def search(
+        self, plus: list[Any], minus: list[Any], top: Any, words: str | None = None, without_words: str | None = None
+    ) -> dict[str, Any]:
+        """Returns the images most similar to the mean of ``plus`` and ``words``, minus the mean of ``minus`` and
+        ``without_words``; each item of the lists is ``{"position": 7}`` or ``{"upload": key}``.
         """
         if type(top) is not int or not 1 <= top <= MOST_FOUND:
             raise InputError(f"top={str(top)[:20]}: must be from 1 to {MOST_FOUND}")
@@ -145,6 +179,8 @@ class Session:
                 ids=ids or None,
                 without=without or None,
                 without_ids=without_ids or None,
+                text=words,
+                without_text=without_words,
                 top=min(top, len(self.index)),
             )
         return {
@@ -164,6 +200,32 @@ class Session:
                 ids.append(self.index.ids[self.position(item.get("position"))])
         return ids, images
 
+    def _words(self, options: dict[str, Any], say: Say) -> Any:
+        plus, minus, top = options.get("plus", []), options.get("minus", []), options.get("top", 200)
+        words, without = check_words("words", options.get("words")), check_words("not", options.get("not"))
+        if words is None and not plus:
+            raise InputError("words: say what to search for; what the result should not be like is subtracted from it")
+        self._open_words(say)
+        say(None, "searches")
+        return self.search(plus, minus, top, words, without)
+
+    def _names(self, options: dict[str, Any], say: Say) -> Any:
+        names = check_words("names", options.get("names"))
+        if names is None:
+            raise InputError("names: give the names of two or more classes, such as: cat, dog, neither=an empty room")
+        self._open_words(say)
+        say(None, f"compares {self._count} with the names")
+        return self._predicted(self.index.classify(names=names), {})
+
+    def _open(self, options: dict[str, Any], say: Say) -> Any:
+        self._open_words(say)
+        return "open"
+
+    def _open_words(self, say: Say) -> None:
+        """Opens the encoder of words, without the lock: searches by pictures do not wait for it."""
+        say(None, "opens the encoder of words")
+        self.index.text_encoder.encoder  # noqa: B018
+
     def _map(self, options: dict[str, Any], say: Say) -> Any:
         return image_maps(self.index, self.folder / "maps.npz", say)
 
@@ -171,16 +233,16 @@ class Session:
         above = options.get("above", 0.95)
         if isinstance(above, bool) or not isinstance(above, int | float) or not 0 < above <= 1:
             raise InputError(f"above={str(above)[:20]}: must be above 0 and at most 1")
-        say(None, f"compares all pairs of {len(self.index)} images")
+        say(None, f"compares all pairs of {self._count}")
         return {"groups": duplicate_groups(self.index.duplicates(above=above), self.places)}
 
     def _outliers(self, options: dict[str, Any], say: Say) -> Any:
-        say(None, f"compares {len(self.index)} images with their neighbors")
+        say(None, f"compares {self._count} with their neighbors")
         found = self.index.outliers(MOST_FOUND, looks=False)  # the page shows them
         return [{"position": self.places[one["id"]], "reason": one.get("reason")} for one in found]
 
     def _label_errors(self, options: dict[str, Any], say: Say) -> Any:
-        say(None, "compares each label with the labels of similar images")
+        say(None, f"compares each label with the labels of similar {self.index.kind}s")
         return [
             {
                 "position": self.places[one["id"]],
@@ -194,7 +256,7 @@ class Session:
 
     def _choose(self, options: dict[str, Any], say: Say) -> Any:
         number = _whole("number", options.get("number"), 1, 10_000)
-        say(None, f"chooses {number} of {len(self.index)} images")
+        say(None, f"chooses {number} of {self._count}")
         unlabeled = sum(label is None for label in self.index.labels)
         if not unlabeled:  # the user wants labels other than the index's
             from coulomb.index.choose import choose_rows
@@ -204,7 +266,7 @@ class Session:
 
     def _cluster(self, options: dict[str, Any], say: Say) -> Any:
         number = _whole("number", options.get("number"), 2, 1000)
-        say(None, f"divides {len(self.index)} images into {number} clusters")
+        say(None, f"divides {self._count} into {number} clusters")
         values: list[str | None] = [None] * len(self.index)
         for one in self.index.cluster(number):
             values[self.places[one["id"]]] = str(one["cluster"])
@@ -217,8 +279,11 @@ class Session:
         if any(label is None for label in given):  # the user completes the labels of the index
             of_index = {name: label for name, label in zip(self.index.ids, given, strict=True) if label is not None}
             labels = of_index | labels
-        say(None, f"fits a classifier to {len(labels)} labels and applies it to {len(self.index)} images")
-        answer = self.index.classify(labels)
+        say(None, f"fits a classifier to {len(labels)} labels and applies it to {self._count}")
+        return self._predicted(self.index.classify(labels), labels)
+
+    def _predicted(self, answer: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+        """Returns an answer of `Index.classify` for the page, and keeps it as a grouping and a list."""
         predicted = answer["images"]
         places = [self.places[one["id"]] for one in predicted]
         values: list[str | None] = [labels.get(name) for name in self.index.ids]
@@ -237,6 +302,23 @@ class Session:
             "accuracy": _rounded(answer["accuracy"]),
             "grouping": self.groupings["prediction"].describe(),
         }
+
+
+def check_words(name: str, value: Any) -> str | None:
+    """Returns the words of a query, None for none.
+
+    Raises:
+        InputError: they are no text, or too long; ``name`` is in the message.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if not isinstance(value, str) or len(value) > MOST_WORDS:
+        raise InputError(f"{name}: must be a text of at most {MOST_WORDS} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name}: has half of a character (a lone surrogate); type it again") from None
+    return value.strip()
 
 
 def duplicate_groups(answer: dict[str, Any], places: dict[str, int]) -> list[dict[str, Any]]:

@@ -1,11 +1,7 @@
 """The page in a real browser: what a user does on it, by mouse, keyboard and touch; hostile names; 20,000 images."""
 
-import asyncio
-import contextlib
 import csv
 import io
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +9,10 @@ import pytest
 from PIL import Image
 
 from benchmarks.synthetic_index import GROUPS, write_index
-from chromium import MARKS, PHONE, WIDE, opened
+from browse_pages import first_tile, saved, settled, shown, until
+from chromium import MARKS, PHONE, WIDE
 from coulomb.index import Index
-from coulomb_browse.app import create_app
 from coulomb_browse.maps import positions
-from coulomb_browse.serve import listen
 from coulomb_browse.session import Session
 
 pytestmark = MARKS
@@ -32,97 +27,6 @@ HOSTILE = [
     "x" * 900 + ".jpg",
     "{{7*7}}${7*7}.jpg",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with opened() as made:
-        yield made
-
-
-@pytest.fixture
-def visit(browser):
-    """Opens the page of an index; at the end it must have asked nobody else and complained about nothing."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets=None):
-            await super().shutdown(sockets)
-            for connection in list(self.server_state.connections):  # a new one; the end of a process would close it
-                connection.transport.abort()
-            await asyncio.sleep(0)
-
-    stack, pages, requests, complaints = contextlib.ExitStack(), [], [], []
-
-    def open_page(path, view="images", **options):
-        opened = stack.enter_context(contextlib.closing(listen(0)))
-        port = opened.getsockname()[1]
-        session = Session(Index.open(path))
-        stack.callback(session.work.close)
-        config = uvicorn.Config(
-            create_app(session, token="token", port=port),
-            log_level="error",
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
-        server = Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
-        thread.start()
-
-        def stop():
-            server.should_exit = True
-            thread.join(10)
-
-        stack.callback(stop)
-        page = browser.new_page(**({"viewport": WIDE} | options))
-        page.on("request", lambda request: requests.append((port, request.url)))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append("dialog") or dialog.dismiss())
-        page.goto(f"http://127.0.0.1:{port}/?token=token#{view}")
-        pages.append(page)
-        page.session, page.stop, page.complaints = session, stop, complaints
-        return page
-
-    yield open_page
-    for page in pages:
-        page.wait_for_timeout(50)
-        page.close()
-    stack.close()
-    assert [url for port, url in requests if not url.startswith((f"http://127.0.0.1:{port}/", "blob:"))] == []
-    assert complaints == []
-
-
-def until(page, script, arg=None):
-    """Waits until a script returns something true; Playwright's own waiting needs eval, which the page forbids."""
-    end = time.monotonic() + 60
-    while not page.evaluate(script, arg):
-        assert time.monotonic() < end, script
-        page.wait_for_timeout(20)
-
-
-def saved(page, kind, expected):
-    """Waits until the server has exactly these decisions; the page shows a decision before it is saved."""
-    end = time.monotonic() + 60
-    while page.session.decisions()["decided"].get(kind) != expected:
-        assert time.monotonic() < end, page.session.decisions()["decided"]
-        page.wait_for_timeout(20)
-
-
-def first_tile(page):
-    page.locator(".tile img[src]").first.wait_for()
-    until(page, "[...document.querySelectorAll('.tile img[src]')].every(image => image.complete)")
-
-
-def shown(page):
-    """The positions of the images in the grid on the screen, in order."""
-    return page.evaluate("""() => [...document.querySelectorAll(".grid-row:not([hidden]) .tile:not([hidden])")].map(
-        tile => [Number(tile.dataset.at), Number(tile.dataset.position)]).sort((a, b) => a[0] - b[0]).map(pair => pair[1])""")
-
-
-def settled(page, text, place="#saved"):
-    until(page, "([place, text]) => document.querySelector(place).textContent.includes(text)", arg=[place, text])
 
 
 VIEWS = {

@@ -1,6 +1,7 @@
-/** The panel with one image: picture, facts, and the images most similar to it. */
+/** The panel with one image or text: what it looks like, facts, and those most similar to it. */
 import { post } from "./api.js";
-import { bytes, button, byId, cosine, count, el, toast } from "./dom.js";
+import { bytes, button, byId, cosine, el, toast } from "./dom.js";
+import { isText, look } from "./look.js";
 import { decided, index, onDecision, picture, row, thumbnail, title, wantRows } from "./store.js";
 
 const NEAR = 24;
@@ -17,7 +18,7 @@ export const open = async (position, about = "", focus = false, why = "") => {
   if (shown !== position) return;
   const known = row(position);
   if (!known) return;
-  const near = el("div", { class: "near", role: "list", "aria-label": "Most similar images" });
+  const near = el("div", { class: "near", role: "list", "aria-label": `Most similar ${index.kind}s` });
   const facts = el("dl", { class: "about" });
   const fact = (name, value) => { if (value !== null && value !== "" && value !== undefined) facts.append(el("div", {}, el("dt", { text: name }), el("dd", { text: value }))); };
   const tell = () => {
@@ -28,15 +29,21 @@ export const open = async (position, about = "", focus = false, why = "") => {
     fact("Checked", correction === undefined ? null : correction === known.label ? "label kept" : `label is ${correction}`);
     fact("Duplicate", decided.file.get(position));
     fact("Pixels", known.width && known.height ? `${known.width} × ${known.height}` : null);
-    fact("Size", known.bytes === null ? null : bytes(known.bytes));
-    fact("File", known.path ?? "in a table; only its thumbnail is shown");
+    if (isText()) {
+      fact("Row", known.id);
+      fact("Characters", known.characters > known.text.length ? `${known.characters}; the first ${known.text.length} are shown` : known.characters);
+      fact("Cut", known.cut ? "longer than the encoder takes; its end does not count" : null);
+    } else {
+      fact("Size", known.bytes === null ? null : bytes(known.bytes));
+      fact("File", known.path ?? "in a table; only its thumbnail is shown");
+    }
     fact("Similarity", about);
     fact("Stands out", why);
   };
   tell();
   unlisten?.();
   unlisten = onDecision(tell);
-  const image = el("img", { src: picture(position), alt: title(position), class: "large" });
+  const image = look(position, { large: true, alt: title(position), class: "large" });
   const problem = el("p", { class: "missing", hidden: true });
   image.addEventListener("error", async () => {
     if (image.dataset.failed) return;
@@ -49,14 +56,14 @@ export const open = async (position, about = "", focus = false, why = "") => {
       if (!answer.ok) problem.textContent = `The original cannot be shown: ${(await answer.json()).error}`;
     } catch { /* the sentence above stays */ }
   }, { once: false });
-  const name = known.id.split("/").at(-1);
+  const name = isText() ? `Row ${known.id}` : known.id.split("/").at(-1);
   panel.replaceChildren(
     el("div", { class: "details-head" }, el("h2", { text: name, title: known.id, tabindex: "-1" }), button("Close", close, { title: "Close (Escape)" })),
     el("div", { class: "frame" }, image), problem,
     el("p", { class: "row" },
-      button("Similar in the grid", () => actions.similar?.(position), { title: "Show the most similar images in the grid (s)" }),
+      button("Similar in the grid", () => actions.similar?.(position), { title: `Show the most similar ${index.kind}s in the grid (s)` }),
       button("Select", () => actions.mark?.(position, "plus"), { title: "Add to the query" }),
-      button("Subtract", () => actions.mark?.(position, "minus"), { title: "Images unlike this one" }),
+      button("Subtract", () => actions.mark?.(position, "minus"), { title: "Search for what is unlike this one" }),
       known.path && button("Copy path", () => copy(known.path))),
     facts,
     el("h3", { text: "Most similar" }), near);
@@ -80,7 +87,7 @@ const name_ = (made) => {
 };
 const neighbor = (position, similarity) => {
   const made = el("button", { type: "button", class: "small-tile", "data-position": position, "data-similarity": cosine(similarity), onclick: () => open(position, "", true) },
-    el("img", { src: thumbnail(position), alt: "", decoding: "async" }), el("span", { text: cosine(similarity) }));
+    look(position), el("span", { class: "value", text: cosine(similarity) }));
   const item = el("div", { role: "listitem" }, made);
   name_(made);
   return item;
@@ -101,4 +108,3 @@ export const close = () => {
   unlisten = null;
   from?.isConnected && from.focus({ preventScroll: true });
 };
-export const facts = () => `${count(index.images)} ${index.images === 1 ? "image" : "images"} · ${index.features} features${index.encoder ? ` of ${index.encoder}` : ""}`;

@@ -2,7 +2,8 @@
 import { job } from "./api.js";
 import * as details from "./details.js";
 import { button, bytes, cosine, count, el, plural } from "./dom.js";
-import { decide, decided, index, onDecision, picture, row, title, wantRows } from "./store.js";
+import { isText, look } from "./look.js";
+import { cells, decide, decided, index, onDecision, row, title, wantRows } from "./store.js";
 import { waiting } from "./waiting.js";
 
 const PAGE = 20, MOST = 24; // groups on the screen, images of a group
@@ -15,7 +16,7 @@ export const show = (place) => {
     parts = {};
     stop.abort();
     stop = new AbortController();
-    const wait = waiting("Compares all pairs of images"), signal = stop.signal;
+    const wait = waiting(`Compares all pairs of ${index.kind}s`), signal = stop.signal;
     place.replaceChildren(toolbar(begin), wait.element);
     job("duplicates", { above: kept.above }, wait.tell, signal)
       .then((answer) => { if (answer) parts = fill(place, answer.groups, begin); })
@@ -42,7 +43,10 @@ const differences = (position, best) => {
     if (share !== 1) told.push(share < 1 ? `${Math.max(1, Math.round(100 * share))}% of the pixels` : `${share.toFixed(1)} times the pixels`);
     else if (one.width !== other.width) told.push("another shape");
   }
-  if (one.bytes !== null && other.bytes !== null && one.bytes !== other.bytes) told.push(`${bytes(Math.abs(one.bytes - other.bytes))} ${one.bytes < other.bytes ? "smaller" : "larger"}`);
+  if (isText()) {
+    const more = one.characters - other.characters;
+    if (more) told.push(`${plural(Math.abs(more), "character")} ${more < 0 ? "shorter" : "longer"}`);
+  } else if (one.bytes !== null && other.bytes !== null && one.bytes !== other.bytes) told.push(`${bytes(Math.abs(one.bytes - other.bytes))} ${one.bytes < other.bytes ? "smaller" : "larger"}`);
   if (one.label !== other.label) told.push(`label ${one.label ?? "none"} instead of ${other.label ?? "none"}`);
   return told.join(", ");
 };
@@ -59,7 +63,7 @@ const fill = (place, groups, begin) => {
   const tell = () => {
     let drop = 0, size = 0;
     for (const [position, value] of decided.file) if (value === "drop") { drop++; size += row(position)?.bytes ?? 0; }
-    status.textContent = `${plural(groups.length, "group")} of ${plural(images, "image")}; ${count(drop)} to drop`;
+    status.textContent = `${plural(groups.length, "group")} of ${cells(images)}; ${count(drop)} to drop`;
   };
   const mark = (value) => {
     const [position] = groups[at].all[member];
@@ -75,8 +79,8 @@ const fill = (place, groups, begin) => {
       const number = first + k;
       const made = group.all.slice(0, MOST).map(([position, similarity, , reason], j) => card(number, j, position, similarity, group.keep, reason));
       cards.push(made);
-      const element = el("article", { class: "group", role: "listitem", "aria-label": `Group ${number + 1} of ${groups.length}, ${plural(group.all.length, "image")}` },
-        el("div", { class: "group-head" }, el("h3", { text: `Group ${number + 1} of ${groups.length}` }), el("small", { text: plural(group.all.length, "image") }),
+      const element = el("article", { class: "group", role: "listitem", "aria-label": `Group ${number + 1} of ${groups.length}, ${cells(group.all.length)}` },
+        el("div", { class: "group-head" }, el("h3", { text: `Group ${number + 1} of ${groups.length}` }), el("small", { text: cells(group.all.length) }),
           button("Keep the best, drop the others", () => { focusOn(number, 0, false); apply(number); }, { title: "a" }),
           button("Keep all", () => decide("file", Object.fromEntries(group.all.map(([position]) => [position, "keep"]))))),
         el("div", { class: "side-by-side" }, made.map((one) => one.element), group.all.length > MOST && el("p", { class: "note", text: `and ${group.all.length - MOST} more, which the buttons above include` })));
@@ -90,11 +94,11 @@ const fill = (place, groups, begin) => {
   };
   const card = (number, j, position, similarity, best, reason) => {
     const name = el("b"), facts = el("span", { class: "facts-line" }), difference = el("span", { class: "difference" });
-    const image = el("img", { src: picture(position), alt: "", loading: "lazy", decoding: "async" });
+    const image = look(position, { large: true, loading: "lazy" });
     const keep = button("Keep", () => { focusOn(number, j, false); decide("file", { [position]: decided.file.get(position) === "keep" ? null : "keep" }); }, { class: "keep" });
     const drop = button("Drop", () => { focusOn(number, j, false); decide("file", { [position]: decided.file.get(position) === "drop" ? null : "drop" }); }, { class: "drop" });
-    const look = el("button", { type: "button", class: "plain", "aria-label": `Show ${title(position)}`, onclick: () => { focusOn(number, j, false); details.open(position); } }, image);
-    const element = el("div", { class: "copy" }, look, name, facts, difference, el("div", { class: "row" }, keep, drop));
+    const open = el("button", { type: "button", class: "plain", "aria-label": `Show ${title(position)}`, onclick: () => { focusOn(number, j, false); details.open(position); } }, image);
+    const element = el("div", { class: "copy" }, open, name, facts, difference, el("div", { class: "row" }, keep, drop));
     const refreshed = () => {
       const known = row(position), value = decided.file.get(position);
       element.classList.toggle("dropped", value === "drop");
@@ -103,11 +107,11 @@ const fill = (place, groups, begin) => {
       keep.setAttribute("aria-pressed", String(value === "keep"));
       drop.setAttribute("aria-pressed", String(value === "drop"));
       if (!known) return;
-      name.textContent = known.id;
+      name.textContent = isText() ? `Row ${known.id}` : known.id;
       name.title = known.path ?? known.id;
-      facts.textContent = [known.width ? `${known.width} × ${known.height}` : "", known.bytes === null ? "" : bytes(known.bytes), position === best ? "" : `similarity ${cosine(similarity)}`].filter(Boolean).join(" · ");
+      facts.textContent = [...(isText() ? [plural(known.characters, "character")] : [known.width ? `${known.width} × ${known.height}` : "", known.bytes === null ? "" : bytes(known.bytes)]), position === best ? "" : `similarity ${cosine(similarity)}`].filter(Boolean).join(" · ");
       difference.textContent = [reason, position === best ? "" : differences(position, best)].filter(Boolean).join("; ");
-      look.setAttribute("aria-label", `Show ${known.id}`);
+      open.setAttribute("aria-label", `Show ${isText() ? title(position) : known.id}`);
       for (const [one, word] of [[keep, "Keep"], [drop, "Drop"]]) one.setAttribute("aria-label", `${word} ${known.id}`);
     };
     return { element, refresh: refreshed };
@@ -122,7 +126,7 @@ const fill = (place, groups, begin) => {
     if (page !== kept.page) { kept.page = page; draw(); }
     refresh();
     if (scroll) cards[at - page * PAGE]?.[member]?.element.scrollIntoView({ block: "nearest", inline: "nearest" });
-    list.setAttribute("aria-label", `Groups of near-duplicates, at group ${at + 1}, image ${member + 1}`);
+    list.setAttribute("aria-label", `Groups of near-duplicates, at group ${at + 1}, ${index.kind} ${member + 1}`);
   };
 
   const all = button("Keep the best in all groups", () => {
@@ -131,7 +135,7 @@ const fill = (place, groups, begin) => {
   }, { title: "Keep the best and drop the others, where you have not decided; one undo takes it back" });
   place.replaceChildren(toolbar(begin, groups.length > 0 && all,
     el("a", { class: "button", href: "/export/files.csv", download: "files.csv", text: "Export list (CSV)" }), status), list);
-  if (!groups.length) list.replaceChildren(el("p", { class: "empty", text: `No two of the ${plural(index.images, "image")} are at least ${kept.above} similar.` }));
+  if (!groups.length) list.replaceChildren(el("p", { class: "empty", text: `No two of the ${cells(index.images)} are at least ${kept.above} similar.` }));
   else draw();
   tell();
   const unlisten = onDecision((kind) => { if (kind === "file") refresh(); });

@@ -1,9 +1,11 @@
-/** A grid of thumbnails of any length, of which only the rows near the screen exist. */
+/** A grid of thumbnails, or of cards with texts, of any length, of which only the rows near the screen exist. */
 import { cosine, el } from "./dom.js";
+import { emptyLook, isText } from "./look.js";
 import { row, title, wantRows } from "./store.js";
 import { fetchThumbnails } from "./thumbnails.js";
 
 const GAP = 6, FAST = 0.8; // screens per frame: thumbnails of rows that fly past are not fetched
+const WIDER = 1.6, LOWER = 0.45; // cards: width compared with a thumbnail, height compared with their width
 const LATER = 40; // ms: thumbnails of rows close to the screen are fetched together, after those on it
 let grids = 0;
 
@@ -40,7 +42,7 @@ export class Grid {
     this.similarities = similarities;
     this.active = -1;
     this.element.removeAttribute("aria-activedescendant");
-    for (const [number] of this.rows) this.release(number);
+    this.releaseAll();
     if (!keep) this.element.scrollTop = 0;
     this.layout();
   }
@@ -50,15 +52,20 @@ export class Grid {
     if (width <= 0) return;
     const top = this.first();
     const before = this.columns;
-    this.columns = Math.max(2, Math.round((width + GAP) / (this.side + GAP)));
+    const side = this.side * (isText() ? WIDER : 1);
+    this.columns = Math.max(2, Math.round((width + GAP) / (side + GAP)));
     this.cell = Math.floor((width - GAP * (this.columns - 1)) / this.columns);
-    this.step = this.cell + GAP;
+    this.tall = isText() ? Math.max(84, Math.round(this.cell * LOWER)) : this.cell;
+    this.step = this.tall + GAP;
     this.total = Math.ceil(this.positions.length / this.columns);
     this.body.style.height = `${Math.max(0, this.total * this.step - GAP)}px`;
     this.element.style.setProperty("--cell", `${this.cell}px`);
+    this.element.style.setProperty("--tall", `${this.tall}px`);
     this.element.setAttribute("aria-rowcount", this.total);
     this.element.setAttribute("aria-colcount", this.columns);
-    for (const [number] of this.rows) this.release(number);
+    // An image stays in its element where it can: a pointer that is on it, or about to press it, is still on it afterwards.
+    if (before === this.columns) for (const [number, made] of this.rows) this.move(made, number);
+    else this.releaseAll();
     if (before && before !== this.columns && top > 0) this.element.scrollTop = Math.floor(top / this.columns) * this.step;
     this.render(true);
   }
@@ -105,7 +112,7 @@ export class Grid {
       if (!wanting.has(position)) wanting.set(position, []);
       wanting.get(position).push(tile);
     }
-    fetchThumbnails([...wanting.keys()], (position, address) => {
+    if (!isText()) fetchThumbnails([...wanting.keys()], (position, address) => {
       for (const tile of wanting.get(position)) if (tile.at >= 0 && this.positions[tile.at] === position) tile.image.src = address;
     });
     const unnamed = [...wanting.keys()].filter((position) => !row(position));
@@ -117,7 +124,7 @@ export class Grid {
     while (made.tiles.length > this.columns) made.tiles.pop().element.remove();
     while (made.tiles.length < this.columns) made.tiles.push(this.tile(made.element));
     made.filled = false;
-    made.element.style.transform = `translateY(${number * this.step}px)`;
+    this.move(made, number);
     made.element.setAttribute("aria-rowindex", number + 1);
     made.tiles.forEach((tile, column) => {
       tile.at = number * this.columns + column;
@@ -135,8 +142,10 @@ export class Grid {
     return made;
   }
 
+  move(made, number) { made.element.style.transform = `translateY(${number * this.step}px)`; }
+
   tile(parent) {
-    const image = el("img", { alt: "", decoding: "async", draggable: "false" });
+    const image = emptyLook({ draggable: "false" });
     const badge = el("span", { class: "badge", hidden: true }), similarity = el("span", { class: "similarity", hidden: true });
     const marks = this.options.mark
       ? [el("span", { class: "mark plus", "data-mark": "plus", text: "+", title: "Select (space)" }), el("span", { class: "mark minus", "data-mark": "minus", text: "−", title: "Subtract (-)" })] : [];
@@ -152,12 +161,16 @@ export class Grid {
     made.element.hidden = true;
     for (const tile of made.tiles) {
       tile.image.removeAttribute("src");
+      if (isText()) tile.image.textContent = "";
       tile.at = -1;
       for (const name of ["id", "data-at", "data-position", "aria-label", "title"]) tile.element.removeAttribute(name);
       tile.element.classList.remove("broken");
     }
     this.spare.push(made);
   }
+
+  /** The last row first: the next rows are placed in the elements that were released last. */
+  releaseAll() { for (const number of [...this.rows.keys()].sort((a, b) => b - a)) this.release(number); }
 
   decorate(tile) {
     const position = this.positions[tile.at], badge = this.options.badge?.(position) ?? null, marked = this.options.marked?.(position) ?? null;
@@ -170,7 +183,9 @@ export class Grid {
     tile.element.classList.toggle("is-minus", marked === "minus");
     tile.element.classList.toggle("active", tile.at === this.active);
     if (this.options.mark) tile.element.setAttribute("aria-selected", marked === "plus" ? "true" : "false");
-    if (row(position)) this.name_(tile);
+    if (!row(position)) return;
+    if (isText()) tile.image.textContent = row(position).text;
+    this.name_(tile);
   }
 
   name_(tile) {
@@ -190,7 +205,7 @@ export class Grid {
     if (scroll && this.step) {
       const top = Math.floor(this.active / this.columns) * this.step, screen = this.element.clientHeight;
       if (top < this.element.scrollTop) this.element.scrollTop = top;
-      else if (top + this.cell > this.element.scrollTop + screen) this.element.scrollTop = top + this.cell - screen + GAP;
+      else if (top + this.tall > this.element.scrollTop + screen) this.element.scrollTop = top + this.tall - screen + GAP;
     }
     this.render(true);
     this.element.setAttribute("aria-activedescendant", `${this.name}-${this.active}`);

@@ -2,7 +2,8 @@
 import { job, post } from "./api.js";
 import * as details from "./details.js";
 import { button, cosine, el, percent, plural, toast } from "./dom.js";
-import { decide, decided, index, row, thumbnail, title, wantRows } from "./store.js";
+import { look } from "./look.js";
+import { decide, decided, index, row, title, wantRows } from "./store.js";
 import { waiting } from "./waiting.js";
 import { Workbench } from "./workbench.js";
 
@@ -10,7 +11,7 @@ const NEAR = 8;
 
 export const show = (place) => {
   const stop = new AbortController(), parts = {};
-  const wait = waiting("Looks for labels that similar images contradict");
+  const wait = waiting(`Looks for labels that similar ${index.kind}s contradict`);
   place.replaceChildren(wait.element);
   if (!index.groupings.label) wait.fail("This index has no labels. Give some in the view Label; index a folder per class, or a table with a column of labels, to check them here.");
   else job("label_errors", {}, wait.tell, stop.signal).then((found) => { if (found) Object.assign(parts, fill(place, found)); }).catch((error) => wait.fail(error.message));
@@ -19,11 +20,11 @@ export const show = (place) => {
 
 const fill = (place, found) => {
   if (!found.length) {
-    place.replaceChildren(el("p", { class: "empty", text: "No label looks wrong: similar images agree with all of them." }));
+    place.replaceChildren(el("p", { class: "empty", text: `No label looks wrong: similar ${index.kind}s agree with all of them.` }));
     return {};
   }
   const about = new Map(found.map((one) => [one.position, one])), names = index.groupings.label.names;
-  const near = el("div", { class: "near wide", role: "list", "aria-label": "Most similar images and their labels" });
+  const near = el("div", { class: "near wide", role: "list", "aria-label": `Most similar ${index.kind}s and their labels` });
   const give = (label) => { const position = bench.position; decide("correction", { [position]: label }); bench.next(); };
   const accept = () => give(about.get(bench.position).suggested), keep = () => give(about.get(bench.position).label);
   const neighbors = async (position) => {
@@ -36,7 +37,7 @@ const fill = (place, found) => {
       near.replaceChildren(...similar.positions.map((other, at) => {
         const its = row(other)?.label ?? null, kind = its === suggested ? "suggested" : its === label ? "given" : "";
         const made = el("button", { type: "button", class: "neighbor", "aria-label": `${title(other)}, similarity ${cosine(similar.similarities[at])}`, onclick: () => details.open(other, "", true) },
-          el("img", { src: thumbnail(other), alt: "" }), el("span", { class: kind, text: its ?? "no label" }));
+          look(other), el("span", { class: kind, text: its ?? "no label" }));
         return el("div", { role: "listitem" }, made);
       }));
     } catch (error) { toast(error.message); }
@@ -62,9 +63,9 @@ const fill = (place, found) => {
     if (chosen === undefined) return { text: `→ ${suggested}` };
     return chosen === label ? { text: `kept: ${label}`, kind: "good" } : { text: chosen, kind: "fair" };
   };
-  const bench = new Workbench({ kind: "correction", label: "Images whose label looks wrong, the most certain first", card, badge, changed: neighbors, done: (position) => decided.correction.has(position) });
+  const bench = new Workbench({ kind: "correction", label: `${index.kind === "text" ? "Texts" : "Images"} whose label looks wrong, the most certain first`, card, badge, changed: neighbors, done: (position) => decided.correction.has(position) });
   place.replaceChildren(
-    el("div", { class: "toolbar" }, el("span", { class: "lead-text", text: `${plural(found.length, "label")} that similar images contradict, the most certain first` }),
+    el("div", { class: "toolbar" }, el("span", { class: "lead-text", text: `${plural(found.length, "label")} that similar ${index.kind}s contradict, the most certain first` }),
       el("a", { class: "button", href: "/export/corrections.csv", download: "corrections.csv", text: "Export checked labels (CSV)" })),
     bench.element);
   bench.show(found.map((one) => one.position));

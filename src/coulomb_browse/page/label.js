@@ -3,7 +3,7 @@ import { job } from "./api.js";
 import * as details from "./details.js";
 import { button, byId, count, el, percent, plural, toast } from "./dom.js";
 import { Grid } from "./grid.js";
-import { decide, decided, groupsOf, index, onDecision } from "./store.js";
+import { cells, decide, decided, groupsOf, index, onDecision } from "./store.js";
 import { waiting } from "./waiting.js";
 import { Workbench } from "./workbench.js";
 
@@ -24,7 +24,7 @@ export const show = (place) => {
     parts = {};
     stop.abort();
     stop = new AbortController();
-    const wait = waiting(`Chooses ${plural(number, "image")} that are typical and different from each other`);
+    const wait = waiting(`Chooses ${cells(number)} that are typical and different from each other`);
     place.replaceChildren(toolbar(begin), wait.element);
     job("choose", { number }, wait.tell, stop.signal).then((found) => { if (found) parts = fill(place, found, begin, stop); }).catch((error) => wait.fail(error.message));
   };
@@ -33,10 +33,10 @@ export const show = (place) => {
 };
 
 const toolbar = (begin, ...more) => {
-  const number = el("input", { type: "number", min: "1", max: Math.min(10000, index.images), value: kept.number, id: "number", "aria-label": "Images to label" });
-  const again = () => { const wanted = Math.round(Number(number.value)); if (wanted >= 1 && wanted <= Math.min(10000, index.images)) begin(wanted); else toast(`Choose from 1 to ${count(Math.min(10000, index.images))} images.`); };
+  const number = el("input", { type: "number", min: "1", max: Math.min(10000, index.images), value: kept.number, id: "number", "aria-label": `How many ${index.kind}s to label` });
+  const again = () => { const wanted = Math.round(Number(number.value)); if (wanted >= 1 && wanted <= Math.min(10000, index.images)) begin(wanted); else toast(`Choose from 1 to ${count(Math.min(10000, index.images))} ${index.kind}s.`); };
   number.addEventListener("change", again);
-  return el("div", { class: "toolbar" }, el("label", {}, "Label ", number, " images"), ...more,
+  return el("div", { class: "toolbar" }, el("label", {}, "Label ", number, ` ${index.kind}s`), ...more.filter(Boolean),
     el("a", { class: "button", href: "/export/labels.csv", download: "labels.csv", text: "Export labels (CSV)" }));
 };
 
@@ -63,27 +63,31 @@ const fill = (place, chosen, begin, stop) => {
     ];
   };
   const badge = (position) => (decided.label.has(position) ? { text: decided.label.get(position), kind: "good" } : null);
-  const bench = new Workbench({ kind: "label", label: "Images to label", card, badge, done: (position) => decided.label.has(position) });
+  const bench = new Workbench({ kind: "label", label: `To label: ${index.kind}s`, card, badge, done: (position) => decided.label.has(position) });
   const rest = button("Classify the rest", () => classify(), { class: "big", id: "classify", title: "By the labels so far (c)" });
   rest.append(el("kbd", { text: "c" }));
+  const byNames = index.words.able && index.kind === "image" && el("input", { type: "search", id: "names", placeholder: "Or names: cat, dog", "aria-label": "Classify by the names of classes, without labels", title: "Names separated by commas, each with =WORDS if it has words of its own: cat, dog, neither=an empty room", maxlength: index.words.most, autocomplete: "off", spellcheck: "false" });
+  if (byNames) byNames.addEventListener("keydown", (event) => { if (event.key === "Enter" && byNames.value.trim()) { byNames.blur(); classify(byNames.value.trim()); } });
   const ready = () => { rest.disabled = new Set(decided.label.values()).size < 2; rest.title = rest.disabled ? "Give at least two different labels first" : "By the labels so far (c)"; };
   const unlisten = onDecision(ready);
   ready();
   const body = el("div", { class: "fill" }, bench.element);
-  place.replaceChildren(toolbar(begin, rest), body);
+  place.replaceChildren(toolbar(begin, rest, byNames), body);
   if (!chosen.length) { body.replaceChildren(el("p", { class: "empty", text: "There is nothing to label." })); rest.hidden = true; } else bench.show(chosen);
 
   let results = null;
-  const classify = async () => {
-    if (rest.disabled) { toast(rest.title); return; }
-    const wait = waiting("Classifies the rest");
+  const classify = async (classes = "") => {
+    if (rest.disabled && !classes) { toast(rest.title); return; }
+    const wait = waiting(classes ? `Classifies all ${index.kind}s by names` : "Classifies the rest");
     results?.leave();
     results = null;
     body.replaceChildren(wait.element);
     try {
-      // The labels so far are the question: the same labels have the same answer.
-      const answer = await job("classify", { labels: [...decided.label].flat().join("\n") }, wait.tell, stop.signal);
+      // With the time, the answer is computed anew: the server keeps the predictions of the last one, for the list and as a group.
+      const at = Date.now();
+      const answer = classes ? await job("names", { names: classes, at }, wait.tell, stop.signal) : await job("classify", { at }, wait.tell, stop.signal);
       if (!answer) return;
+      if (classes) kept.extra.push(...answer.grouping.names.filter((name) => !kept.extra.includes(name))); // for the keys 1 … 9
       index.groupings.prediction = answer.grouping;
       results = await showResults(body, answer, () => { results?.leave(); results = null; body.replaceChildren(bench.element); });
     } catch (error) {
@@ -122,7 +126,7 @@ const showResults = async (place, answer, back) => {
     grid.activate(grid.active + 1);
     return true;
   };
-  const grid = new Grid({ label: "Classified images", side: 140, badge, open: (position) => details.open(position), key: correct });
+  const grid = new Grid({ label: `Classified ${index.kind}s`, side: 140, badge, open: (position) => details.open(position), key: correct });
   const unlisten = onDecision(() => grid.refresh());
   const first = (positions) => positions.sort((a, b) => (probability.get(b) ?? 2) - (probability.get(a) ?? 2) || a - b);
   const sets = [...found.map((name, at) => ({ text: name, n: counts[at], of: () => first(answer.positions.filter((position) => codes[position] === at)) })),
@@ -137,8 +141,8 @@ const showResults = async (place, answer, back) => {
   });
   place.replaceChildren(
     el("div", { class: "toolbar results" }, button("Back to labeling", back), el("a", { class: "button", href: "/export/predictions.csv", download: "predictions.csv", text: "Export predictions (CSV)" }),
-      el("p", { class: "status", role: "status", text: `${plural(answer.positions.length, "image")} classified by ${plural(answer.labeled, "label")}, ${count(unsure)} unsure${answer.accuracy === null ? "" : `; ${percent(answer.accuracy)} of held-out labels right`}` })),
-    el("div", { class: "toolbar tabs", role: "group", "aria-label": "Predicted labels" }, tabs, el("span", { class: "note", text: "1 … 9 correct the framed image; then classify again." })),
+      el("p", { class: "status", role: "status", text: `${cells(answer.positions.length)} classified by ${answer.labeled ? plural(answer.labeled, "label") : "names"}, ${count(unsure)} unsure${answer.accuracy === null ? "" : `; ${percent(answer.accuracy)} of held-out labels right`}` })),
+    el("div", { class: "toolbar tabs", role: "group", "aria-label": "Predicted labels" }, tabs, el("span", { class: "note", text: `1 … 9 correct the framed ${index.kind}; then classify again.` })),
     grid.element);
   tabs[0].click();
   return { key: () => false, leave: () => { unlisten(); grid.close(); } };

@@ -2,7 +2,7 @@
 import * as details from "./details.js";
 import { byId, button, count, el, plural, toast, typing } from "./dom.js";
 import * as images from "./images.js";
-import { index, load, undo } from "./store.js";
+import { cells, index, load, undo } from "./store.js";
 import { theme } from "./theme.js";
 
 const VIEWS = {
@@ -37,7 +37,7 @@ const go = async () => {
 
 const KEYS = [
   ["Everywhere", [["1 … 5 with Alt", "the views"], ["/", "find by name"], ["u or Ctrl+Z", "undo the last decision"], ["Escape", "close, clear"], ["?", "this list"]]],
-  ["Images", [["arrows, Page Up, Page Down, Home, End", "move"], ["Enter or click", "open, with its most similar images"], ["s", "similar images in the grid"], ["Space, Ctrl+click or +", "select"], ["- or −", "subtract"], ["drop or paste a picture", "search by it"]]],
+  ["Images", [["arrows, Page Up, Page Down, Home, End", "move"], ["Enter or click", "open, with its most similar images"], ["w", "search by words"], ["s", "those similar to it in the grid"], ["Space, Ctrl+click or +", "select"], ["- or −", "subtract"], ["drop or paste a picture", "search by it"]]],
   ["Map", [["arrows, + and -", "move, zoom"], ["l", "lasso"], ["v", "select what is visible"], ["0", "show all"]]],
   ["Duplicates", [["up, down", "group"], ["left, right", "image"], ["k, d", "keep, drop"], ["a", "keep the best, drop the others"]]],
   ["Label errors", [["a", "accept the suggested label"], ["k", "keep the given label"], ["left, right", "previous, next"]]],
@@ -92,17 +92,23 @@ const dropping = () => {
 const notes = () => {
   const lost = index.work.lost, told = [];
   if (index.damaged) told.push(`${plural(index.damaged, "line")} of ${index.saved_in} cannot be read, as after a crash; all other decisions are here.`);
-  if (lost) told.push(`${plural(lost, "decision")} ${lost === 1 ? "is about an image" : "are about images"} that the index no longer has.`);
+  if (lost) told.push(`${plural(lost, "decision")} ${lost === 1 ? `is about ${index.kind === "text" ? "a text" : "an image"}` : `are about ${index.kind}s`} that the index no longer has.`);
   byId("notes").replaceChildren(...told.map((text) => el("p", { class: "note", text })));
 };
 
 const start = async () => {
-  history.replaceState(null, "", `/${location.hash}`); // the token does not stay in the address
+  const asked = new URLSearchParams(location.search);
+  for (const name of [...asked.keys()]) if (name !== "words" && name !== "not") asked.delete(name);
+  history.replaceState(history.state, "", `/${asked.size ? `?${asked}` : ""}${location.hash}`); // the token does not stay in the address
   theme();
   try { await load(); } catch (error) { byId("view").replaceChildren(el("p", { class: "missing", text: error.message })); return; }
   byId("name").textContent = index.name;
-  byId("facts").textContent = `${plural(index.images, "image")}${index.encoder ? ` · ${index.encoder}` : ""}`;
+  byId("facts").textContent = `${cells(index.images)}${index.encoder ? ` · ${index.encoder}` : ""}`;
   byId("facts").title = `${count(index.features)} features`;
+  if (index.kind === "text") {
+    NAMES.images = byId("views").firstElementChild.textContent = "Texts";
+    byId("skip").textContent = "Skip to the texts";
+  }
   notes();
   byId("undo").addEventListener("click", undo);
   byId("keys-button").addEventListener("click", keys);

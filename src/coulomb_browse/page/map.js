@@ -1,11 +1,12 @@
 /** The map: every image is a point, close to images like it. A lasso shows its images in the grid beside it. */
 import { getNumbers, job } from "./api.js";
 import * as details from "./details.js";
-import { button, count, el, plural, toast } from "./dom.js";
+import { button, count, el, toast } from "./dom.js";
 import { Grid } from "./grid.js";
 import { GROUPINGS } from "./images.js";
 import { Points } from "./points.js";
-import { groupsOf, index, row, thumbnail, title, wantRows } from "./store.js";
+import { emptyLook, isText, showText } from "./look.js";
+import { cells, groupsOf, index, row, thumbnail, title, wantRows } from "./store.js";
 import { waiting } from "./waiting.js";
 
 const PALETTE = Array.from({ length: 10 }, (_, at) => `--c${at}`), OTHERS = "--untrained", CLUSTERS = 12;
@@ -22,13 +23,13 @@ export const show = (place) => {
 };
 
 const fill = (place, answer, stop) => {
-  const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `Map of ${plural(index.images, "image")}. Arrow keys move it, plus and minus zoom, v shows the visible images in the grid.`, id: "map-canvas" });
-  const tip = el("div", { class: "tip", hidden: true }, el("img", { alt: "" }), el("span"));
+  const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `Map of ${cells(index.images)}. Arrow keys move it, plus and minus zoom, v shows the visible ${index.kind}s in the grid.`, id: "map-canvas" });
+  const tip = el("div", { class: "tip", hidden: true }, emptyLook(), el("span", { class: "name" }));
   const stage = el("div", { class: "stage" }, canvas, tip);
   const caution = el("p", { class: "note" }), status = el("p", { class: "status", role: "status" }), legend = el("div", { class: "legend", role: "group", "aria-label": "Groups: press to see one" });
-  const points = new Points(canvas, { picture: thumbnail });
-  const grid = new Grid({ label: "Images of the selection", side: 108, open: (position) => details.open(position), active: (position) => { points.pointed = position; points.draw(); } });
-  const hint = el("p", { class: "empty", text: "Draw a line around points to see their images here. Zoom in to see pictures on the map." });
+  const points = new Points(canvas, { picture: isText() ? null : thumbnail });
+  const grid = new Grid({ label: `${isText() ? "Texts" : "Images"} of the selection`, side: 108, open: (position) => details.open(position), active: (position) => { points.pointed = position; points.draw(); } });
+  const hint = el("p", { class: "empty", text: isText() ? "Draw a line around points to see their texts here." : "Draw a line around points to see their images here. Zoom in to see pictures on the map." });
   grid.element.append(hint);
   let lasso = false;
 
@@ -55,7 +56,7 @@ const fill = (place, answer, stop) => {
     if (!name) { points.setColors(new Uint16Array(index.images), ["--c0"], null); return; }
     try {
       if (name === "cluster" && !index.groupings.cluster) {
-        status.textContent = "Divides the images into clusters …";
+        status.textContent = `Divides the ${index.kind}s into clusters …`;
         index.groupings.cluster = await job("cluster", { number: Math.min(CLUSTERS, index.images) }, (now) => { status.textContent = `${now.note} …`; }, stop.signal);
         if (!index.groupings.cluster) { delete index.groupings.cluster; return; }
         tell();
@@ -94,10 +95,10 @@ const fill = (place, answer, stop) => {
     grid.show(found ?? new Int32Array(0));
     tell();
   };
-  const tell = () => { const n = grid.positions.length; status.textContent = n ? `${plural(n, "image")} selected` : plural(index.images, "image"); };
+  const tell = () => { const n = grid.positions.length; status.textContent = n ? `${cells(n)} selected` : cells(index.images); };
 
   place.replaceChildren(
-    el("div", { class: "toolbar" }, layouts, colors, lassoButton, button("Select visible", () => choose(points.visible()), { title: "Show all visible images in the grid (v)", id: "visible" }), button("Show all", () => { points.reset(); choose(null); }, { title: "Zoom out, clear the selection (0)" }), status),
+    el("div", { class: "toolbar" }, layouts, colors, lassoButton, button("Select visible", () => choose(points.visible()), { title: `Show all visible ${index.kind}s in the grid (v)`, id: "visible" }), button("Show all", () => { points.reset(); choose(null); }, { title: "Zoom out, clear the selection (0)" }), status),
     el("div", { class: "map-room" }, el("div", { class: "map-side" }, stage, legend, caution), grid.element));
 
   const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
@@ -140,6 +141,7 @@ const fill = (place, answer, stop) => {
   canvas.addEventListener("wheel", (event) => { event.preventDefault(); points.zoomAt(...at(event), Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0018))); }, { passive: false });
   canvas.addEventListener("dblclick", (event) => points.zoomAt(...at(event), 2));
 
+  const named = (position) => (isText() ? row(position).label ?? "" : title(position));
   const hover = ([x, y]) => {
     const found = points.nearest(x, y, points.shown <= 140 ? 32 : 10);
     if (found === points.hovered) return;
@@ -148,11 +150,11 @@ const fill = (place, answer, stop) => {
     tip.hidden = found < 0;
     if (found < 0) return;
     const [sx, sy] = points.screen(found);
-    tip.firstChild.src = thumbnail(found);
-    tip.lastChild.textContent = row(found) ? title(found) : "";
+    if (isText()) showText(tip.firstChild, found); else tip.firstChild.src = thumbnail(found);
+    tip.lastChild.textContent = row(found) ? named(found) : "";
     tip.style.left = `${Math.max(4, Math.min(points.width - 164, sx + 14))}px`;
     tip.style.top = `${Math.max(4, sy + 14 + 150 > points.height ? sy - 160 : sy + 14)}px`;
-    wantRows([found]).then(() => { if (points.hovered === found) tip.lastChild.textContent = title(found); });
+    wantRows([found]).then(() => { if (points.hovered === found) tip.lastChild.textContent = named(found); });
   };
 
   const key = (event) => {

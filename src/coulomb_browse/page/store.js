@@ -1,6 +1,6 @@
 /** What the page knows: the index, the user's decisions, and facts about images as they are needed. */
 import { getJson, getNumbers, post } from "./api.js";
-import { byId, toast } from "./dom.js";
+import { byId, plural, toast } from "./dom.js";
 
 export const index = {}; // the answer of /start
 export const decided = { file: new Map(), correction: new Map(), label: new Map() }; // position → value
@@ -105,9 +105,13 @@ export const groupsOf = async (name, fresh = false) => {
 
 export const thumbnail = (position) => `/thumbnail/${position}?v=${index.stamp}`;
 export const picture = (position) => `/image/${position}?v=${index.stamp}`;
-/** The name of an image for people: its file name, and its label. */
+/** "3 images", or "3 texts". */
+export const cells = (n) => plural(n, index.kind);
+const SHORT = 80; // characters of a text in a name
+/** The name of an image for people: its file name, and its label; of a text, its beginning. */
 export const title = (position) => {
   const known = row(position);
-  if (!known) return `image ${position + 1}`;
-  return known.label === null ? known.id : `${known.id}, ${known.label}`;
+  if (!known) return `${index.kind} ${position + 1}`;
+  const name = known.text === undefined ? known.id : known.text.length > SHORT ? `${known.text.slice(0, SHORT)} …` : known.text;
+  return known.label === null ? name : `${name}, ${known.label}`;
 };

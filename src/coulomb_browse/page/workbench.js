@@ -1,7 +1,8 @@
-/** One image at a time beside the grid of all that are to be decided: for label errors and for labeling. */
-import { el, plural } from "./dom.js";
+/** One image or text at a time beside the grid of all that are to be decided: for label errors and for labeling. */
+import { el } from "./dom.js";
 import { Grid } from "./grid.js";
-import { onDecision, picture, title, wantRows } from "./store.js";
+import { emptyLook, isText, showText } from "./look.js";
+import { cells, onDecision, picture, title, wantRows } from "./store.js";
 
 export class Workbench {
   /**
@@ -13,11 +14,11 @@ export class Workbench {
   constructor(options) {
     this.options = options;
     this.at = 0;
-    this.image = el("img", { class: "large", alt: "" });
+    this.image = emptyLook({ class: "large" });
     this.body = el("div", { class: "card-body" });
     this.progress = el("p", { class: "note", role: "status" });
     this.bar = el("progress", { "aria-label": "Decided", value: "0", max: "1" });
-    this.card = el("section", { class: "card", tabindex: "-1", "aria-label": "Image to decide" }, el("div", { class: "frame" }, this.image), el("div", { class: "done" }, this.bar, this.progress), this.body);
+    this.card = el("section", { class: "card", tabindex: "-1", "aria-label": `${isText() ? "Text" : "Image"} to decide` }, el("div", { class: "frame" }, this.image), el("div", { class: "done" }, this.bar, this.progress), this.body);
     this.grid = new Grid({ label: options.label, side: 96, badge: options.badge, open: (_, at) => this.go(at) });
     this.element = el("div", { class: "bench" }, this.card, this.grid.element);
     this.unlisten = onDecision((kind, positions) => {
@@ -60,17 +61,17 @@ export class Workbench {
     if (position === undefined) return;
     const done = this.positions.reduce((sum, one) => sum + (this.options.done(one) ? 1 : 0), 0);
     this.bar.value = done / this.positions.length;
-    this.progress.textContent = done === this.positions.length ? `All ${plural(done, "image")} decided.` : `${done} of ${plural(this.positions.length, "image")} decided; this is number ${this.at + 1}.`;
+    this.progress.textContent = done === this.positions.length ? `All ${cells(done)} decided.` : `${done} of ${cells(this.positions.length)} decided; this is number ${this.at + 1}.`;
     if (this.shown !== position) {
       this.shown = position;
-      this.image.src = picture(position);
+      if (isText()) showText(this.image, position); else this.image.src = picture(position);
       this.options.changed?.(position);
       const ahead = this.positions[this.at + 1];
-      if (ahead !== undefined) new Image().src = picture(ahead);
+      if (ahead !== undefined && !isText()) new Image().src = picture(ahead);
     }
-    this.image.alt = title(position);
+    if (!isText()) this.image.alt = title(position);
     this.body.replaceChildren(...this.options.card(position));
-    wantRows([position]).then(() => { if (this.position === position) { this.image.alt = title(position); } });
+    wantRows([position]).then(() => { if (this.position === position && !isText()) this.image.alt = title(position); });
   }
 
   key(event) {
