@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coulomb.evaluation.next_steps import CAUSE
 from coulomb.evaluation.pairs import assess_pairs
 from coulomb.report.build import render_report
 from coulomb.report.collect import read_run
-from coulomb.report.pair_section import Cell, cosine_text, pair_section, read_pair_samples
+from coulomb.report.pair_section import Cell, cosine_text, pair_section, pictured, read_pair_samples
 from pair_cases import pair_inputs
 
 
@@ -80,6 +81,7 @@ def test_queries_are_those_of_the_samples(tmp_path, assessed):
     assert back.worst[0].query.picture is None and back.worst[0].answer.picture is not None
     pictures = {cell.picture for d in section.directions for s in d.worst + d.others for cell in (s.query, s.answer)}
     assert section.sheets[0].count >= len(pictures - {None}) and section.sheets[1] is None
+    assert (there.worst[0].query.width, there.worst[0].query.height) == (1, 0.5)  # of 40×20 pixels, without a border
 
 
 def test_table_marks_the_best_and_shows_intervals(tmp_path, assessed):
@@ -93,6 +95,32 @@ def test_table_marks_the_best_and_shows_intervals(tmp_path, assessed):
     low, high = assessed.evaluation["trained"]["intervals"]["first_to_second_mrr"]
     assert rows["MRR"][0][1] == f"{low:.3f}–{high:.3f}" and rows["MRR"][2][1] == ""
     assert section.tiles.values["trained"].mean == assessed.evaluation["trained"]["mean"]["recall_at"]["5"]
+
+
+def test_charts_speak_of_pairs_and_their_columns(tmp_path, assessed):
+    run = run_with(tmp_path, assessed)
+    lines = [
+        {"epoch": n, "recall_at_1": 0.1 + n / 100, "recall_at_5": 0.4, "recall_at_10": 0.6, "separation": 0.84}
+        for n in (0, 1)
+    ]
+    lines[1] |= {"embedding_rank": 40, "second_rank": 30, "modality_gap": 0.2, "positive_similarity": 0.3}
+    run.measures += lines
+    run.training[0] |= {"temperature": 0.07, "images_per_second": 900.0}
+    page = render_report(run)
+    assert "Retrieval during training" in page and "Pairs should be closer than negatives." in page
+    for words in ("pairs per second", "Modality gap", "Temperature", "R@1 from 10.0", "image from 40.0 to 40.0"):
+        assert words in page, words
+    for words in ("two views", "images per second", "Other metrics", "training views", "View retrieval"):
+        assert words not in page, words
+
+
+def test_the_doctor_on_the_page_is_not_also_a_next_step(tmp_path, assessed):
+    evaluation = {"verdict": assessed.evaluation["verdict"] | {"next": [CAUSE, "Train longer."]}}
+    run = run_with(tmp_path, assessed, evaluation=evaluation)
+    assert "Look for the cause" in render_report(run)
+    (tmp_path / "doctor.json").write_text('{"verdicts": [], "checked": []}')
+    page = render_report(read_run(tmp_path))
+    assert "Look for the cause" not in page and "Train longer." in page
 
 
 def test_texts_are_escaped_and_columns_named(tmp_path, assessed):
@@ -163,8 +191,40 @@ def test_towers_alone_and_bm25(tmp_path):
     assert "bm25" in section.names and len(section.directions[0].curve.curves) == 4
 
 
+@pytest.mark.parametrize(
+    ("config", "kinds", "sentence"),
+    [
+        ("tune: image=none,caption=none\ncached_views: 4\n", {"image": "image"}, "as it is, and of 3 random views."),
+        ("tune: none\ncached_views: 2\n", {"image": "image"}, "as it is, and of 1 random view."),
+        ("tune: image=none,caption=last:2\ncached_views: 1\n", {"image": "image"}, "computed once, as it is."),
+        (
+            "tune: image=last:2,caption=none\n",
+            {"image": "image", "caption": "text"},
+            "a new random view of each picture.",
+        ),
+        ("tune: none\n", {"question": "text", "answer": "text"}, ""),
+        ("tune: none\n", "no object", ""),
+    ],
+)
+def test_views_of_pictures_are_shown_with_what_training_sees(tmp_path, assessed, config, kinds, sentence):
+    run_with(tmp_path, assessed)
+    (tmp_path / "config.yaml").write_text(f"data: pairs.parquet\nepochs: 40\n{config}")
+    (tmp_path / "data.json").write_text(json.dumps({"columns": kinds}))
+    Image.new("RGB", (90, 60), "red").save(tmp_path / "views.png")
+    run = read_run(tmp_path)
+    assert pictured(run).endswith(sentence) and bool(pictured(run)) == bool(sentence)
+    page = render_report(run)
+    assert ('alt="Contact sheet' in page) == ('href="#views"' in page) == bool(sentence)
+    if sentence:
+        assert sentence in page
+        (tmp_path / "views.png").write_text("no picture")
+        run = read_run(tmp_path)
+        assert "no contact sheet of views" in render_report(run)
+        assert run.problems[-1] == "views.png is not a readable picture."
+
+
 def test_negative_cosines_have_a_minus_sign():
-    assert (cosine_text(-0.154), cosine_text(0.2)) == ("−0.15", "0.20")
+    assert (cosine_text(-0.154), cosine_text(0.2), cosine_text(-0.001)) == ("−0.15", "0.20", "0.00")
 
 
 def test_results_on_other_data_are_shown(tmp_path, assessed):

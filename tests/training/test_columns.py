@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import linear, normalize
 
 import coulomb
@@ -50,6 +51,9 @@ def test_a_run_on_pictures_and_captions_has_its_files_and_figures(run):
     assert measured[-1]["modality_gap"] >= 0
     assert set(run.evaluation["trained"]) >= {"first_to_second", "second_to_first", "mean", "intervals"}
     assert {"untrained", "chance"} <= set(run.evaluation)
+    with Image.open(run.path / "views.png") as sheet:  # eight pictures, each with eight views
+        assert sheet.width == pytest.approx(9 * 96, rel=0.1) and sheet.height == pytest.approx(8 * 96, rel=0.1)
+    assert "Contact sheet" in (run.path / "report.html").read_text()
     described = json.loads((run.path / "towers.json").read_text())
     assert described["columns"]["caption"] == {"kind": "text", "tower": "caption"}
     assert (run.path / "towers" / "caption" / "tokenizer.json").is_file()

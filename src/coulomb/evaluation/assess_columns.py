@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.models import Encoder, load_encoder
+from coulomb.models.starting_weights import is_local
 from coulomb.tables import Columns
 from coulomb.tables.workers import progress_bar
 from coulomb.training.cells import encode_rows
@@ -59,7 +61,7 @@ def assess_columns(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = Tru
             untouched_train=_kept(fitted, names, known),
             train_ids=plan.cell_ids[some[known]][:, places],
             weights=" and ".join(
-                dict.fromkeys(plan.tower_of(name).encoder for name in names if plan.tower_of(name).weights)
+                dict.fromkeys(short_name(plan.tower_of(name).encoder) for name in names if plan.tower_of(name).weights)
             ),
             shared=plan.tower_of(names[0]) is plan.tower_of(names[1])
             or all(plan.tower_of(name).pair for name in names),
@@ -115,6 +117,11 @@ def _before_and_now(
         if trains:
             now[name] = encode_rows(plan, name, trained[name], rows, progress=advance, held_out=held_out)
     return before, now
+
+
+def short_name(encoder: str) -> str:
+    """Returns the name of an encoder for a sentence: of a folder, its end."""
+    return "/".join(Path(encoder).parts[-2:]) if is_local(encoder) else encoder
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.level import RULES
+from coulomb.evaluation.next_steps import CAUSE
 from coulomb.evaluation.one_column_verdict import ONE_COLUMN_RULES
 from coulomb.evaluation.pair_verdict import PAIR_RULES
 from coulomb.report.collect import RunData, read_run
@@ -16,9 +17,9 @@ from coulomb.report.facts import command_line, data_section, header
 from coulomb.report.gallery import make_gallery, picture, sprite_sheet
 from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
-from coulomb.report.pair_section import PairSection, cosine_text, pair_section
+from coulomb.report.pair_section import PairSection, cosine_text, pair_section, pictured
 from coulomb.report.scores import class_bars, class_rows, confusion_matrix, frequencies, further_scores, scores
-from coulomb.report.training_charts import loss_chart, progress_chart, small_charts
+from coulomb.report.training_charts import live_recall_chart, loss_chart, progress_chart, small_charts
 from coulomb.report.verdict_section import verdict_section
 
 STYLES = ("report.css", "doctor.css", "figures.css", "map.css", "compare.css")
@@ -84,18 +85,22 @@ def render_report(run: RunData) -> str:
 
 def _render_pairs(run: RunData, pairs: PairSection) -> str:
     """Returns the page of a run on two columns."""
-    charts = ChartList()
+    charts, verdict, doctor = ChartList(), verdict_section(run), doctor_section(run)
+    steps = [step for step in verdict.next if step != CAUSE or doctor is None]  # the doctor is on the page
     content = {
         "run": run,
         "head": header(run),
-        "verdict": dataclasses.replace(verdict_section(run), score=pairs.tiles),
-        "doctor": doctor_section(run),
+        "verdict": dataclasses.replace(verdict, score=pairs.tiles, next=steps),
+        "doctor": doctor,
         "rules": PAIR_RULES,
         "loss": charts.add(loss_chart(run)),
+        "live": charts.add(live_recall_chart(run)),
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "names": {key: f"{name}, R@5" for key, name in pairs.names.items()},
         "pairs": pairs,
         "curves": [charts.add(direction.curve) for direction in pairs.directions if direction.curve is not None],
+        "views": _views(run),
+        "pictures": pictured(run),
         "data": data_section(run),
         "command": command_line(run.config),
         "protocol": _protocol(run),

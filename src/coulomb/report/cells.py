@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -20,11 +20,16 @@ Preview = tuple[str | None, bytes | None]  # text, JPEG bytes; one of both None
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell on the page: a text, a picture by its place in the sprite sheet of its column, or only the number of its row."""
+    """A cell on the page: a text, a picture by its place in the sprite sheet of its column, or only the number of its row.
+
+    ``width`` and ``height`` are those of the picture, as parts of its square in the sheet.
+    """
 
     row: int
     text: str | None = None
     picture: int | None = None
+    width: float = 1.0
+    height: float = 1.0
 
 
 def integers(stored: Arrays, name: str, size: int | None = None, low: int = 0, high: int | None = None) -> np.ndarray:
@@ -68,7 +73,7 @@ class Previews:
     def __init__(self, rows: np.ndarray, places: np.ndarray, previews: Mapping[int, Preview]) -> None:
         self.rows, self.places, self.previews = rows, places, previews
         self.thumbnails: list[np.ndarray] = []
-        self.known: dict[int, int] = {}
+        self.known: dict[int, Cell] = {}
 
     def cell(self, number: int, *, picture: bool = True) -> Cell:
         """Returns a distinct cell; without ``picture`` only its text."""
@@ -77,20 +82,21 @@ class Previews:
         if not picture or data is None:
             return Cell(row, text)
         if place not in self.known:
-            pixels = _thumbnail(data)
-            if pixels is None:
+            made = _thumbnail(data)
+            if made is None:
                 return Cell(row, "unreadable picture")
-            self.known[place] = len(self.thumbnails)
+            pixels, width, height = made
+            self.known[place] = Cell(row, None, len(self.thumbnails), width, height)
             self.thumbnails.append(pixels)
-        return Cell(row, None, self.known[place])
+        return replace(self.known[place], row=row)
 
     def sheet(self) -> Sheet | None:
         """Returns the pictures as one; None if there are none."""
         return sprite_sheet(np.stack(self.thumbnails)) if self.thumbnails else None
 
 
-def _thumbnail(data: bytes) -> np.ndarray | None:
-    """Returns uint8 [64, 64, 3]: the whole picture in the middle of a gray square."""
+def _thumbnail(data: bytes) -> tuple[np.ndarray, float, float] | None:
+    """Returns uint8 [64, 64, 3], the picture in the corner of a gray square, and its share of the width and of the height."""
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
             if opened.width * opened.height > 4_000_000:
@@ -101,7 +107,5 @@ def _thumbnail(data: bytes) -> np.ndarray | None:
     scale = THUMBNAIL / max(picture.size)
     size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
     square = Image.new("RGB", (THUMBNAIL, THUMBNAIL), (128, 128, 128))
-    square.paste(
-        picture.resize(size, Image.Resampling.LANCZOS), ((THUMBNAIL - size[0]) // 2, (THUMBNAIL - size[1]) // 2)
-    )
-    return np.asarray(square)
+    square.paste(picture.resize(size, Image.Resampling.LANCZOS))
+    return np.asarray(square), size[0] / THUMBNAIL, size[1] / THUMBNAIL

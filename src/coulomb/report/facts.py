@@ -30,14 +30,20 @@ def header(run: RunData) -> Header:
     whitened = config.get("tune") == "whiten"
     facts = [
         ("method", "PCA whitening, no training" if whitened else _short(config.get("method"))),
-        ("encoder", _short(config.get("encoder"))),
+        ("encoder", _short(_by_column(run, "encoder"))),
         ("data", _short(name or config.get("data"))),
         (f"{run.rows_are}s", _images(run)),
-        ("tune", "" if whitened else _short(config.get("tune"))),
+        ("tune", "" if whitened else _short(_by_column(run, "tune"))),
         ("epochs", "" if whitened else _epochs(run, bool(stopped))),
         ("time", "" if (seconds := last_value(run.training, "seconds")) is None else duration(seconds)),
     ]
     return Header([(key, value) for key, value in facts if value], stopped)
+
+
+def _by_column(run: RunData, option: str) -> Any:
+    """Returns the value of an option; of one that has a value per column, with room between them."""
+    value = run.config.get(option)
+    return value.replace(",", ", ") if run.columns and isinstance(value, str) else value
 
 
 def _short(value: Any) -> str:

@@ -16,7 +16,7 @@ from coulomb.report.cells import Cell, Preview, Previews, integers, read_preview
 from coulomb.report.collect import RunData, clean
 from coulomb.report.gallery import Layout, Sheet
 from coulomb.report.pages.chart import Chart, Series, line_chart
-from coulomb.report.pages.numbers import count, percent, significant
+from coulomb.report.pages.numbers import count, percent, plural, shorten, significant, trim_zeros
 from coulomb.report.scores import Score, Value, scores
 
 FIGURES = {
@@ -145,7 +145,7 @@ def pair_section(run: RunData) -> PairSection | None:
         _geometry(run.evaluation.get("geometry"), (first, second)),
         _towers(run.evaluation.get("towers")),
         _tiles(run.evaluation, names),
-        _protocol(run.evaluation.get("protocol")),
+        _protocol(run.evaluation.get("protocol"), (first, second)),
         [each for result in run.transfers if (each := transfer(result)) is not None],
     )
 
@@ -173,6 +173,20 @@ def transfer(result: Mapping[str, Any]) -> Transfer | None:
         names,
         scores(dict(result)),
     )
+
+
+def pictured(run: RunData) -> str:
+    """Returns a sentence about the views that training sees of pictures; '' for a run without a column of pictures."""
+    kinds = run.data.get("columns")
+    names = [name for name, kind in kinds.items() if kind == "image"] if isinstance(kinds, dict) else []
+    if not names:
+        return ""
+    views, tune = finite(run.config.get("cached_views")), str(run.config.get("tune"))
+    if f"{names[0]}=none" in tune or tune == "none":
+        if views is None or views < 2:
+            return "The features of each picture were computed once, as it is."
+        return f"The features of each picture were computed once: as it is, and of {plural(round(views) - 1, 'random view')}."
+    return "Each epoch shows the network a new random view of each picture."
 
 
 @dataclass(frozen=True)
@@ -325,7 +339,13 @@ def _rows(
         best = min(known) if lower_is_better else max(known)
         cells = []
         for key, value in values.items():
-            text = significant(value) if lower_is_better else percent(value) if path != "mrr" else _decimal(value)
+            text = (
+                trim_zeros(significant(value))
+                if lower_is_better
+                else percent(value)
+                if path != "mrr"
+                else _decimal(value)
+            )
             interval = _interval(
                 evaluation[key].get("intervals"), f"{direction}_{path.replace(' ', '_')}", path == "mrr"
             )
@@ -342,7 +362,7 @@ def _figure(figures: Any, path: str) -> float | None:
 
 def cosine_text(value: float) -> str:
     """−0.154 → '−0.15'."""
-    return f"{value:.2f}".replace("-", "−")
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _decimal(value: float | None) -> str:
@@ -386,13 +406,16 @@ def _tiles(evaluation: Mapping[str, Any], names: Mapping[str, str]) -> Score | N
     return Score("recall_at_5", "R@5, mean of both directions", found) if found else None
 
 
-def _protocol(protocol: Any) -> str:
+def _protocol(protocol: Any, columns: tuple[str, str]) -> str:
     if not isinstance(protocol, dict):
         return ""
     cells, clusters = protocol.get("distinct_cells"), finite(protocol.get("clusters"))
     sentences = []
     if isinstance(cells, list) and len(cells) == 2 and all(finite(each) is not None for each in cells):
-        sentences.append(f"{count(cells[0])} and {count(cells[1])} distinct held-out cells; any right answer counts.")
+        held_out = " and ".join(
+            f"{count(number)} of {shorten(name, 40)}" for number, name in zip(cells, columns, strict=True)
+        )
+        sentences.append(f"There are {held_out}, each counted once. Any right answer counts.")
     if left_out := finite(protocol.get("pairs_left_out")):
         sentences.append(f"{count(left_out)} further pairs were left out by a seeded draw.")
     if clusters is not None:

@@ -74,9 +74,16 @@ GROUPS: dict[str, list[SmallChart]] = {
         SmallChart("Speed", "images per second", "Training throughput.", {"images_per_second": ""}),
     ],
 }
-SHOWN = {key for group in GROUPS.values() for small in group for key in small.curves} | {
-    "step", "epoch", "loss", "no_signal", "floor", "seconds", "negatives",
-}  # fmt: skip
+RECALL = {"recall_at_1": "R@1", "recall_at_5": "R@5", "recall_at_10": "R@10"}
+ELSEWHERE = {
+    "step",
+    "epoch",
+    "loss",
+    "no_signal",
+    "floor",
+    "seconds",
+    "negatives",
+}  # of the training, not in a small chart
 MAX_OWN = 8  # small charts of metrics that only this run's method records
 
 
@@ -147,11 +154,64 @@ def knn_chart(run: RunData) -> Chart | None:
     )
 
 
+def live_recall_chart(run: RunData) -> Chart | None:
+    """Retrieval among held-out pairs over the epochs, for a run on two columns."""
+    return line_chart(
+        [
+            Series(name, read_points(run.measures, "epoch", key), f"k{at}")
+            for at, (key, name) in enumerate(RECALL.items())
+        ],
+        title="Retrieval during training",
+        x_label="epoch",
+        y_label="share of queries, mean of both directions",
+        write=percent,
+        limits=(0.0, 1.0),
+        note="On at most 1,000 held-out pairs.",
+    )
+
+
+def pair_groups(first: str, second: str) -> dict[str, list[SmallChart]]:
+    """Returns the small charts of a run on two columns of these names."""
+    similarities = SIMILARITIES | {"positive_similarity": "pairs"}
+    sides = {"embedding_rank": first, "second_rank": second}
+    of_pairs = {
+        "Embeddings": [
+            SmallChart(
+                "Similarities", "mean cosine", "Pairs should be closer than negatives.", similarities, cosine=True
+            ),
+            SmallChart("Separation", "share of pairs", "Pairs closer than a random pair.", {"separation": ""}, True),
+            SmallChart("Effective rank", "dimensions in use", "Higher: more dimensions are used.", sides),
+            SmallChart(
+                "Modality gap", "distance of the centers", "0: both fill the same region.", {"modality_gap": ""}
+            ),
+        ],
+        "Negatives and gradients": [
+            small for small in GROUPS["Negatives and gradients"] if "train_positive_similarity" not in small.curves
+        ],
+        "Optimizer": [small for small in GROUPS["Optimizer"] if "images_per_second" not in small.curves],
+    }
+    of_pairs["Negatives and gradients"] += [
+        SmallChart(
+            "Similarity in training",
+            "mean cosine",
+            "Of the pairs in a batch.",
+            {"train_positive_similarity": ""},
+            cosine=True,
+        ),
+        SmallChart("Temperature", "τ", "Learned. Low: the hardest negatives count.", {"temperature": ""}),
+    ]
+    of_pairs["Optimizer"].append(
+        SmallChart("Speed", "pairs per second", "Training throughput.", {"images_per_second": ""})
+    )
+    return of_pairs
+
+
 def small_charts(run: RunData) -> list[tuple[str, list[Chart]]]:
     """Returns (heading, charts) of every group that has a chart."""
-    groups = {name: list(members) for name, members in GROUPS.items()}
-    groups["Other metrics of the method"] = _own_charts(run)
-    if knn_chart(run) is None:  # then view retrieval is a large chart
+    groups = pair_groups(*run.columns) if run.columns else {name: list(members) for name, members in GROUPS.items()}
+    shown = {key for members in groups.values() for small in members for key in small.curves}
+    groups["Other metrics of the method"] = _own_charts(run, shown)
+    if not run.columns and knn_chart(run) is None:  # then view retrieval is a large chart
         groups["Embeddings"] = [small for small in groups["Embeddings"] if "view_retrieval" not in small.curves]
     drawn = [(name, [chart for small in members if (chart := _draw(run, small))]) for name, members in groups.items()]
     return [(name, charts) for name, charts in drawn if charts]
@@ -181,8 +241,9 @@ def _draw(run: RunData, small: SmallChart) -> Chart | None:
     return chart
 
 
-def _own_charts(run: RunData) -> list[SmallChart]:
-    keys = {key: None for line in run.training for key in line if key not in SHOWN and finite(line[key]) is not None}
+def _own_charts(run: RunData, shown: set[str]) -> list[SmallChart]:
+    known = shown | ELSEWHERE
+    keys = {key: None for line in run.training for key in line if key not in known and finite(line[key]) is not None}
     return [SmallChart(key.replace("_", " "), "", "", {key: ""}) for key in sorted(keys)[:MAX_OWN]]
 
 

@@ -1,6 +1,7 @@
 """The training of a run on columns, as its plan says."""
 
 import dataclasses
+import io
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import torch
 from torch import nn
 
 from coulomb.ground.errors import counted
-from coulomb.ground.files import write_json
-from coulomb.ground.randomness import derive_seed, numpy_generator
+from coulomb.ground.files import write_atomically, write_json
+from coulomb.ground.randomness import derive_seed, generator, numpy_generator
 from coulomb.kinds import Kind
+from coulomb.kinds.image.picture import CorruptImage
+from coulomb.kinds.image.views import contact_sheet
 from coulomb.kinds.text import LeftOutTokens, Text
 from coulomb.kinds.text.text import LEFT_OUT
 from coulomb.kinds.vector import MarginalViews, StoredViews, Vector
@@ -41,6 +44,7 @@ from coulomb.training.watching.records import Alarm, CorruptImages, MakeWatcher
 log = logging.getLogger("coulomb")
 
 MEASURED = 100_000  # vectors whose mean and deviation are taken
+SHEET = 8  # pictures of the contact sheet, and views of each
 UNREADABLE = "could not be read when its features were computed"
 
 
@@ -90,6 +94,8 @@ def fit_columns(
         if tower.kind == "text":
             for note in cells[column.name].notes:
                 log.info("%s: %s", column.name, note)
+        if tower.kind == "image" and loop.first and not folder.views.exists():
+            save_sheet(folder.views, plan, column.name, kinds[column.name])
         if tower.cached and not finished:
             cache = _cached(plan, loop, tower, encoder, column.name, cells, kinds, progress=progress)
             cells[column.name] = cache.cells(plan.first_rows(column.name))
@@ -157,6 +163,27 @@ def training_kind(plan: ColumnsPlan, column: str, encoder: Encoder) -> Kind:
 def has_dropout(encoder: Encoder) -> bool:
     """Whether two passes of the same cells differ in training."""
     return any(isinstance(part, nn.Dropout) and part.p > 0 for part in encoder.modules())
+
+
+def save_sheet(path: Path, plan: ColumnsPlan, column: str, kind: Kind) -> None:
+    """Saves the contact sheet of the views of a column of pictures, for the report.
+
+    Nothing is saved if training sees each picture as it is only, or if none of the chosen pictures can be read.
+    """
+    if plan.tower_of(column).cached and plan.config.cached_views == 1:
+        return
+    distinct = np.unique(plan.first_rows(column)[plan.learned])
+    values = []
+    for row in distinct[:: max(1, len(distinct) // SHEET)][:SHEET].tolist():
+        try:
+            values.append(kind.read(plan.table.columns[column], row).value)
+        except CorruptImage:  # the training counts it
+            continue
+    if values:
+        buffer = io.BytesIO()
+        sheet = contact_sheet(kind.stack(values), kind.views, generator(plan.config.seed, "sheet"), n=SHEET)
+        sheet.save(buffer, "PNG")
+        write_atomically(path, buffer.getvalue())
 
 
 def describe_towers(plan: ColumnsPlan, method: Method) -> dict[str, Any]:

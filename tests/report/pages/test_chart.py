@@ -17,7 +17,7 @@ from coulomb.report.pages.chart import (
     powers,
     ticks,
 )
-from coulomb.report.pages.numbers import percent
+from coulomb.report.pages.numbers import percent, significant
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False, allow_subnormal=False)
 
@@ -50,6 +50,22 @@ def test_ticks_are_round(low, high, expected):
 
 def test_ticks_stay_within_limits():
     assert ticks(1.0, 1.0, limits=(0.0, 1.0))[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "write", "expected"),
+    [
+        (0.8401, 0.8431, lambda share: percent(share, 0), ["84.0 %", "84.1 %", "84.2 %", "84.3 %", "84.4 %"]),
+        (0.835, 0.855, lambda share: percent(share, 0), ["83.5 %", "84.0 %", "84.5 %", "85.0 %", "85.5 %"]),
+        (0.2, 0.6, lambda share: percent(share, 0), ["20 %", "30 %", "40 %", "50 %", "60 %"]),
+        (5.0001, 5.0004, significant, ["5.0001", "5.0002", "5.0003", "5.0004"]),
+        (-1.00012, -1.0001, significant, ["−1.000120", "−1.000115", "−1.000110", "−1.000105", "−1.000100"]),
+        (12.0, 15.0, lambda value: "some words", ["some words"] * 4),
+    ],
+)
+def test_labels_of_a_small_range_have_the_digits_that_tell_them_apart(low, high, write, expected):
+    labels = [tick.label.replace("\u202f", " ") for tick in one_curve([(0, low), (1, high)], write=write).y_ticks]
+    assert labels == expected
 
 
 def test_a_level_is_always_in_the_plot_at_its_height():

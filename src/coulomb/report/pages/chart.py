@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coulomb.report.pages.numbers import axis_value, significant, trim_zeros
+from coulomb.report.pages.numbers import NARROW, axis_value, percent, significant, trim_zeros
 
 MAX_POINTS = 400  # more are averaged in groups: a wide screen cannot show them apart
 MAX_DOTS = 40  # curves with at most this many points also get dots
@@ -120,8 +120,24 @@ class Axis:
         return 100 * (high - at) / (high - low) if self.reversed else 100 * (at - low) / (high - low)
 
     def ticks(self, values: Sequence[float], write: Callable[[float], str]) -> list[Tick]:
-        """Returns labeled ticks at ``values``."""
-        return [Tick(round(self.place(value), 2), trim_zeros(write(value))) for value in values]
+        """Returns labeled ticks at ``values``; labels have more digits than ``write`` gives where two would be the same."""
+        labels = _tick_labels(values, write)
+        return [Tick(round(self.place(value), 2), label) for value, label in zip(values, labels, strict=True)]
+
+
+def _tick_labels(values: Sequence[float], write: Callable[[float], str]) -> list[str]:
+    """Returns a label per tick. If some are equal, they are written with the digits of the smallest step between ticks."""
+    labels = [trim_zeros(write(value)) for value in values]
+    if len(set(labels)) == len(labels) or len(set(values)) < len(values):
+        return labels
+    number, _, unit = labels[0].partition(NARROW)
+    if unit not in ("", "%") or not number.replace("−", "").replace(",", "").replace(".", "").isdigit():
+        return labels
+    step = min(abs(b - a) for a, b in itertools.pairwise(values)) * (100 if unit else 1)
+    digits = max(0, math.ceil(-math.log10(step) - 1e-9))
+    if unit:
+        return [percent(value, digits).replace("-", "−") for value in values]
+    return [f"{value:,.{digits}f}".replace("-", "−") for value in values]
 
 
 @dataclass(frozen=True)
