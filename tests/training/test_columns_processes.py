@@ -15,7 +15,9 @@ HANGS = 800  # seconds; a limit against waiting forever, also on a busy machine
 
 def losses(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [(line["loss"], line.get("temperature", 0.0), line.get("gradient_norm", 0.0)) for line in lines if "loss" in line]
+    return [
+        (line["loss"], line.get("temperature", 0.0), line.get("gradient_norm", 0.0)) for line in lines if "loss" in line
+    ]
 
 
 @pytest.mark.slow

@@ -73,7 +73,6 @@ def export(
     is measured.
     """
     from coulomb import export as exports
-    from coulomb.models.load import run_path
     from coulomb.training.plan.given import load_module
 
     require_option("to", to, str, choices=(*ENCODER_TO, *INDEX_TO))
@@ -84,11 +83,6 @@ def export(
             raise InputError(f"--{name.replace('_', '-')}: has no meaning for --to {to}; leave it out")
     result: dict[str, Any]
     if to in INDEX_TO:
-        if (path := run_path(source)) is not None and not (path / "index.json").is_file():
-            raise InputError(
-                f"--to {to}: writes the features of an index, and {source} is an encoder; give --to onnx or --to hub, or an "
-                f"index of your data: coulomb index DATA --encoder {source}"
-            )
         opened = coulomb.Index.open(source)
         options = {"kind": kind} if to == "faiss" else {}
         result = getattr(exports, f"to_{to}")(opened, out, **options)

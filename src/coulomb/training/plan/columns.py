@@ -673,7 +673,7 @@ def settings(
         "optimizer": "adamw",
         "weight_decay": 0.01,
         "warmup_epochs": epochs / 20,
-        "temperature": 0.07 if several else 0.05,
+        "temperature": 0.07 if several else 1.0 if towers[0].kind == "vector" else 0.05,  # CLIP, SCARF, SimCSE
         "embedding_dim": 512 if several else 128,
         "n_views": 1 if several else 2,
         "cached_views": 4,
