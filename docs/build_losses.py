@@ -59,6 +59,7 @@ FACTS = {
     "HardNegativeLoss": ("the other view", "views of other samples, near ones weighted more", "no", "`gather`"),
     "HardSimpleLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
     "InfoNCELoss": ("the paired key", "keys of batch, queue or both", "no", "`gather`"),
+    "JointInfoNCELoss": ("the paired key", "documents and queries of the batch", "no", "`gather`"),
     "NCELoss": ("its entry in the bank", "m drawn entries", "no", "nothing to gather"),
     "NTXentLoss": ("the other views", "views of other samples", "no", "`gather`"),
     "NegativeCosineLoss": ("the target", "none", "no", "nothing to gather"),

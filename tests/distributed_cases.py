@@ -114,6 +114,22 @@ CASES = {
         lambda t, **k: OfCall(losses.SigmoidLoss(learnable=False, **k), -1.0),
         lambda f, x, y, l: f(x, y),
     ),
+    "joint InfoNCE": (lambda t, **k: losses.JointInfoNCELoss(t, **k), lambda f, x, y, l: f(x, y)),
+    "joint InfoNCE, hard negatives with hardness": (
+        lambda t, **k: losses.JointInfoNCELoss(t, hardness_mode="in_batch_negatives", hardness_strength=2.0, **k),
+        lambda f, x, y, l: f(x, y, torch.stack([x - y, x + y], 1)),
+    ),
+    "joint InfoNCE, hard negatives per direction": (
+        lambda t, **k: losses.JointInfoNCELoss(
+            t,
+            directions=("query_to_doc", "doc_to_query"),
+            partition_mode="per_direction",
+            hardness_mode="hard_negatives",
+            hardness_strength=2.0,
+            **k,
+        ),
+        lambda f, x, y, l: f(x, y, torch.stack([x - y, x + y], 1)),
+    ),
     "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),
     "simple": (lambda t, **k: losses.SimpleContrastiveLoss(0.4, **k), lambda f, x, y, l: f(x, y)),

@@ -23,6 +23,7 @@ class Row:
     temperature: bool = True  # does it have a temperature?
     mean: Callable[[torch.Tensor], torch.Tensor] = torch.mean  # how "mean" reduces the values of `loop`
     gradgrad: bool = True  # is it twice differentiable (almost everywhere)?
+    derivative: bool = True  # is its gradient the derivative of its value (False: it holds back a part, as sg does)?
     engine: bool = True  # does it reduce a Similarity, which has three ways to compute it?
     normalizes: bool = True  # are rows of the first argument scaled to unit length, with a warning for zero vectors?
     shuffle: Callable[[Tensors, torch.Tensor], Tensors] | None = None  # (arguments, order) → the samples in this order

@@ -10,6 +10,7 @@ from coulomb.losses.distillation import DistillationLoss
 from coulomb.losses.hard_contrastive import HardContrastiveLoss
 from coulomb.losses.hard_negative import HardNegativeLoss
 from coulomb.losses.infonce import InfoNCELoss
+from coulomb.losses.joint_infonce import JointInfoNCELoss
 from coulomb.losses.nce import NCELoss
 from coulomb.losses.negative_cosine import NegativeCosineLoss
 from coulomb.losses.ntxent import NTXentLoss
@@ -36,6 +37,7 @@ __all__ = [
     "HardNegativeLoss",
     "HardSimpleLoss",
     "InfoNCELoss",
+    "JointInfoNCELoss",
     "LearnableTemperature",
     "NCELoss",
     "NTXentLoss",
