@@ -60,6 +60,7 @@ FACTS = {
     "HardSimpleLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
     "InfoNCELoss": ("the paired key", "keys of batch, queue or both", "no", "`gather`"),
     "JointInfoNCELoss": ("the paired key", "documents and queries of the batch", "no", "`gather`"),
+    "MatryoshkaLoss": ("as its loss", "as its loss", "as its loss", "`gather` of its loss"),
     "NCELoss": ("its entry in the bank", "m drawn entries", "no", "nothing to gather"),
     "NTXentLoss": ("the other views", "views of other samples", "no", "`gather`"),
     "NegativeCosineLoss": ("the target", "none", "no", "nothing to gather"),
@@ -158,7 +159,7 @@ def example(doc: str) -> str:
         lines.append(printing(one.source.rstrip()) if one.want else one.source.rstrip())
         lines += [f"# → {line}" for line in one.want.splitlines()]
     body = "\n".join(line for line in lines if not line.startswith("from coulomb.losses import"))
-    names = [name for name in [*LOSSES, "LearnableTemperature", "ParametricCenters"] if f"{name}(" in body]
+    names = [name for name in [*LOSSES, "LearnableTemperature", "ParametricCenters"] if re.search(rf"\b{name}\(", body)]
     imports = ["import math\n"] * ("math." in body) + ["import torch\n"] * ("torch." in body)
     return f"```python\n{''.join(imports)}from coulomb.losses import {', '.join(names)}\n\n{body}\n```"
 

@@ -130,6 +130,18 @@ CASES = {
         ),
         lambda f, x, y, l: f(x, y, torch.stack([x - y, x + y], 1)),
     ),
+    "Matryoshka, both directions": (
+        lambda t, **k: losses.MatryoshkaLoss(losses.InfoNCELoss(t, symmetric=True, **k), [2, 4], [0.5, 1]),
+        lambda f, x, y, l: f(x, y, ids=two_ids(l)),
+    ),
+    "Matryoshka, two views": (
+        lambda t, **k: losses.MatryoshkaLoss(losses.NTXentLoss(t, **k), [1, 3]),
+        lambda f, x, y, l: f(x, y),
+    ),
+    "Matryoshka, SupCon": (
+        lambda t, **k: losses.MatryoshkaLoss(losses.SupConLoss(t, **k), [2, 4]),
+        lambda f, x, y, l: f(torch.stack([x, y], 1), l),
+    ),
     "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),
     "simple": (lambda t, **k: losses.SimpleContrastiveLoss(0.4, **k), lambda f, x, y, l: f(x, y)),

@@ -25,7 +25,7 @@ LOSSES = all_rows()
 # Four paths to the same result: plain torch on the stored matrix, one cached tile, recomputed tiles, and attention passes,
 # whose laws run in CI except for the comparison with the double loop.
 PATHS = ("dense", "stored", "streaming", "attention")
-TILES_ONLY = {"stored": 0, "tile": 5, "compared": 0, "cached": 0}
+TILES_ONLY = {"stored": 0, "tile": 5, "compared": 0, "cached": 0, "saved": 0}
 
 
 def rows_that(condition):
@@ -67,7 +67,7 @@ def path(request):
 
 @pytest.fixture
 def streaming():
-    with policy.override(stored=0):
+    with policy.override(stored=0, saved=0):
         yield
 
 
@@ -282,7 +282,7 @@ def the_same_whatever_the_tile(row, n, d, tile, seed):
     stored = with_gradient(row.make(0.1), inputs)
     streamed = []
     for cached in (0, n * n // 4, n * n):  # cache none, some or all of the exponentials
-        with policy.override(stored=0, tile=tile, cached=cached * 8 // d, least_cached=0):
+        with policy.override(stored=0, saved=0, tile=tile, cached=cached * 8 // d, least_cached=0):
             streamed.append(with_gradient(row.make(0.1), inputs))
     for truth, *ours in zip(dense, stored, *streamed, strict=True):
         for mine in ours:

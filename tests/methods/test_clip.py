@@ -197,3 +197,18 @@ def test_each_column_but_the_first_has_its_queue():
     again.load_state_dict(method.state_dict())
     assert torch.equal(again.pair_queues[1].other.keys(), third.other.keys())
     assert bool(again(batch, None, torch.arange(7)).isfinite())
+
+
+def test_matryoshka_is_the_mean_over_prefixes():
+    batch, train_row = rows(7, "a", "b"), torch.arange(7)
+    method = CLIP(towers("a", "b"), IDS, temperature=0.3, matryoshka="2,4")
+    found = method.towers(batch)
+    parts = [dense(found["a"][:, :dim], found["b"][:, :dim], IDS, 0.3) for dim in (2, 4, 6)]
+    torch.testing.assert_close(method(batch, None, train_row), sum(parts) / 3, rtol=1e-7, atol=1e-7)
+    assert method.figures() == {"temperature": pytest.approx(0.3)}
+    same = [torch.ones(7, 6)] * 2
+    assert float(method.criterion(*same).detach()) == pytest.approx(method.no_signal(7, 1))
+    for wrong in ("2,9", "0", "a", "2;4"):
+        with pytest.raises(ValueError, match=f"matryoshka='{wrong}'"):
+            CLIP(towers("a", "b"), IDS, matryoshka=wrong)
+    assert list(CLIP(towers("a", "b"), IDS, matryoshka=3).criterion.dims) == [3, 6]

@@ -11,6 +11,7 @@ from coulomb.losses.hard_contrastive import HardContrastiveLoss
 from coulomb.losses.hard_negative import HardNegativeLoss
 from coulomb.losses.infonce import InfoNCELoss
 from coulomb.losses.joint_infonce import JointInfoNCELoss
+from coulomb.losses.matryoshka import MatryoshkaLoss
 from coulomb.losses.nce import NCELoss
 from coulomb.losses.negative_cosine import NegativeCosineLoss
 from coulomb.losses.ntxent import NTXentLoss
@@ -39,6 +40,7 @@ __all__ = [
     "InfoNCELoss",
     "JointInfoNCELoss",
     "LearnableTemperature",
+    "MatryoshkaLoss",
     "NCELoss",
     "NTXentLoss",
     "NegativeCosineLoss",

@@ -6,7 +6,9 @@ embeddings are added. Averaging over processes, as DistributedDataParallel does,
 gradient of one process with the whole batch.
 """
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -14,10 +16,11 @@ from torch import Tensor
 
 from coulomb.ground.checked import readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
-from coulomb.losses.inputs import paired_products, paired_rows, reduced, unit_rows, warn_counted
+from coulomb.losses.inputs import check_norms, paired_products, paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Guide, Similarity
 from coulomb.similarity.collectives import announced, gather_group, gather_rows
+from coulomb.similarity.prefixes import PrefixSimilarity, factors_of, paired_cosines
 
 NO_NEGATIVE = "anchors have no negative: the loss does not separate them"
 
@@ -43,6 +46,14 @@ class Contrast:
     group: dist.ProcessGroup | None
 
 
+@dataclass(frozen=True)
+class Prefixes:
+    """Lengths of prefixes of the dimensions, ascending, and the weights of their losses."""
+
+    dims: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
 class ContrastiveLoss(Loss):
     """Parent of the losses with in-batch negatives; declares their common options."""
 
@@ -52,16 +63,32 @@ class ContrastiveLoss(Loss):
     diagnose: Flag = False
     gather: Gather = "auto"
 
+    @property
+    def prefixes(self) -> Prefixes | None:
+        """Set in a copy of the loss that `with_prefixes` makes; else None."""
+        return self.__dict__.get("_prefixes")
+
+    def with_prefixes(self, prefixes: Prefixes) -> Self:
+        """Returns the same loss, with the same parameters, for prefixes of the dimensions in one pass over the tiles.
+
+        The values of its `Contrast` have a row per prefix, [m, N], and its result is the weighted sum of their losses.
+        """
+        loss = copy(self)
+        loss._prefixes = prefixes
+        return loss
+
     def _views(self, view0: Tensor, view1: Tensor, scale: float | Tensor) -> Contrast:
         """Contrasts two views [N, D] of each sample: 2N anchors, whose negatives are the 2N − 2 views of other samples."""
         n, group = len(view0), gather_group(self.gather)
         rows = paired_rows(("view0", "view1"), view0, view1, normalize=self.normalize)
-        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
+        products, factors = self._paired_products(("view0", "view1"), rows.view(2, n, -1))
+        lengths = None if factors is None else (factors.flatten(1), None)
+        similarity = self._similarity(rows, None, lengths, scale=scale, instances=n, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == 2:
             warn_counted(2, 2, "anchors have no negative (N = 1): the loss gives no gradient")
-        positives = (similarity.scale * paired_products(rows.view(2, n, -1))).repeat(2)
-        return Contrast(similarity, "negatives", positives, anchors - 2, anchors, group)
+        positives = similarity.scale * products
+        return Contrast(similarity, "negatives", torch.cat([positives, positives], -1), anchors - 2, anchors, group)
 
     def _pairs(
         self,
@@ -85,21 +112,25 @@ class ContrastiveLoss(Loss):
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         n, dtype, replaced = len(query), query.dtype, negatives is not None and not in_batch
         group = None if replaced else gather_group(self.gather)
-        products = paired_products(rows.view(2, n, -1))
+        products, factors = self._paired_products(("query", "positive"), rows.view(2, n, -1))
+        lengths = None if factors is None else (factors[:, 0], factors[:, 1])
         query, keys = rows.view(2, n, -1).unbind()
         if negatives is not None:
             negatives = unit_rows("negatives", negatives, normalize=self.normalize, like=query, least=0)
             keys = negatives if replaced else torch.cat([keys, negatives])
+            if lengths is not None:
+                others = self._factors("negatives", negatives)
+                lengths = lengths[0], others if replaced else torch.cat([lengths[1], others], 1)
         over = "all" if replaced and ids is None and guide is None else "negatives"
-        similarity = Similarity(
+        similarity = self._similarity(
             query,
             keys,
+            lengths,
             scale=scale,
             query_ids=None if ids is None else ids[0],
             key_ids=None if ids is None else ids[1],
             instances=None if replaced or ids is not None else len(keys),
             guide=guide,
-            unit=self.normalize,
             half=dtype,
             group=group,
         )
@@ -113,12 +144,45 @@ class ContrastiveLoss(Loss):
             warn_alone(similarity)
         return Contrast(similarity, over, similarity.scale * products, count, anchors, group)
 
+    def _similarity(
+        self, queries: Tensor, keys: Tensor | None, factors: tuple[Tensor, Tensor | None] | None, **options: Any
+    ) -> Similarity:
+        """Returns the similarities of the anchors and the keys, of all dimensions or, given their factors, of each prefix."""
+        options["unit"] = self.normalize
+        if factors is None or self.prefixes is None:
+            return Similarity(queries, keys, **options)
+        lengths: dict[str, Any] = dict(zip(("query_factors", "key_factors"), factors, strict=True))
+        return PrefixSimilarity(queries, keys, dims=self.prefixes.dims, **lengths, **options)
+
+    def _paired_products(self, names: tuple[str, str], rows_2ND: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns (x_i · y_i of two stacked arguments [N], None), or of each prefix ([m, N], 1/‖prefix‖ [m, 2, N])."""
+        if self.prefixes is None:
+            return paired_products(rows_2ND), None
+        cosines, factors = paired_cosines(rows_2ND, self.prefixes.dims)
+        warn_zero_prefixes(names, factors.flatten(1))
+        return cosines, factors
+
+    def _factors(self, name: str, rows: Tensor) -> Tensor:
+        """Returns 1/‖prefix‖ of each row, [m, N]."""
+        assert self.prefixes is not None
+        factors = factors_of(rows, self.prefixes.dims)
+        warn_zero_prefixes((name,), factors)
+        return factors
+
     def _result(self, contrast: Contrast, loss_N: Tensor) -> Result:
         """Returns the reduced loss, with its `Diagnosis` if ``diagnose``."""
+        if self.prefixes is not None:
+            loss_N = (loss_N.new_tensor(self.prefixes.weights)[:, None] * loss_N).sum(0)
         loss = reduced_over(contrast.group, loss_N, self.reduction, contrast.anchors)
         if not self.diagnose:
             return loss
         return loss, diagnose_rows(contrast.similarity, contrast.over, positive=contrast.positives)
+
+
+def warn_zero_prefixes(names: tuple[str, ...], factors_mN: Tensor) -> None:
+    """Counts the rows of each prefix but the longest that are zero vectors, whose factor is 0, in a `CoulombWarning`."""
+    for zero in factors_mN[:-1].detach() == 0:
+        check_norms((~zero).to(factors_mN.dtype), names, True)
 
 
 def warn_alone(similarity: Similarity) -> None:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from coulomb.losses import InfoNCELoss, LearnableTemperature
+from coulomb.losses import InfoNCELoss, LearnableTemperature, MatryoshkaLoss
 from coulomb.losses.negatives import rank, world_size
 from coulomb.methods.interface import Traits
 from coulomb.methods.several import SeveralColumns
@@ -52,6 +53,8 @@ class CLIP(SeveralColumns):
         same_cells: ``"left_out"`` or ``"negative"``.
         queue_size: K; 0 for none, as in the paper. More than the training rows is of no use.
         momentum: of the momentum encoders, which are copies of the towers and take their memory.
+        matryoshka: lengths of prefixes with commas between them, such as ``"64,128,256"``: the loss is then the mean over
+            these prefixes and all dimensions, so that embeddings can be cut after them (`coulomb.losses.MatryoshkaLoss`).
     """
 
     traits = Traits(negatives=False)  # its temperature is learned: rules about a constant one do not apply
@@ -68,6 +71,7 @@ class CLIP(SeveralColumns):
         same_cells: str = "left_out",
         queue_size: int = 0,
         momentum: float = 0.99,
+        matryoshka: str | int | None = None,
     ) -> None:
         if same_cells not in ("left_out", "negative"):
             raise ValueError(f"same_cells={same_cells!r}: must be 'left_out' or 'negative'")
@@ -76,7 +80,11 @@ class CLIP(SeveralColumns):
         super().__init__(towers, None if same_cells == "negative" else cell_ids, negatives)
         tau = LearnableTemperature(temperature, minimum=least_temperature) if learn_temperature else temperature
         queued = queue_size > 0
-        self.criterion = InfoNCELoss(temperature=tau, symmetric=not queued, in_batch=bool(negatives) or queued)
+        loss = InfoNCELoss(temperature=tau, symmetric=not queued, in_batch=bool(negatives) or queued)
+        self.criterion = loss
+        if matryoshka is not None:
+            dims = prefix_lengths(matryoshka, self.tower.embedding_dim)
+            self.criterion = MatryoshkaLoss(loss, dims, [1 / len(dims)] * len(dims))
         self.queues = nn.ModuleList()  # one for each column but the first
         self.momentum_towers: MomentumEncoder | None = None
         self.pending: tuple[Mapping[str, Tensor], dict[str, Tensor] | None] | None = None
@@ -138,7 +146,8 @@ class CLIP(SeveralColumns):
 
     def figures(self) -> dict[str, float]:
         """Returns the temperature; with a queue, the number of its keys and the mean and largest number of steps since."""
-        tau = self.criterion.temperature
+        loss: Any = self.criterion.loss if isinstance(self.criterion, MatryoshkaLoss) else self.criterion
+        tau = loss.temperature
         found = {"temperature": float(tau().detach()) if isinstance(tau, LearnableTemperature) else float(tau)}
         for queue in self.pair_queues[:1]:
             mean, most = queue.first.staleness()
@@ -161,3 +170,20 @@ def with_keys(queue: Queue, named: dict[str, Tensor]) -> dict[str, Tensor]:
         known = named.get("negative_ids")
         added["negative_ids"] = ids if known is None else torch.cat([known, ids])
     return named | added
+
+
+def prefix_lengths(text: str | int, width: int) -> list[int]:
+    """Returns the lengths in ``text`` and ``width``, the number of all dimensions, ascending.
+
+    Raises:
+        ValueError: not whole numbers from 1 to ``width``.
+    """
+    try:
+        lengths = {int(part) for part in str(text).split(",")}
+    except ValueError:
+        raise ValueError(
+            f"matryoshka={text!r}: must be whole numbers with commas between them, such as 64,128"
+        ) from None
+    if min(lengths) < 1 or max(lengths) > width:
+        raise ValueError(f"matryoshka={text!r}: must be from 1 to the {width} dimensions of the embeddings")
+    return sorted(lengths | {width})
