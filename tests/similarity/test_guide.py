@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import softplus
 
-from coulomb.similarity import Guide, Similarity, autograd, plan, policy, use_backend
+from coulomb.similarity import Guide, Similarity, autograd, plan, policy, streaming, use_backend
 
 
 def normal(*shape, seed=0):
@@ -133,16 +133,29 @@ def test_every_shape_and_tile_size_equals_the_double_loop(n, m, width, tile, kin
 
 @pytest.mark.parametrize("m", [9, 12])
 @pytest.mark.parametrize("options", [{}, {"backend": "dense"}, {"backend": "streaming", "tile": 4}])
-def test_both_directions_have_the_limits_of_the_pairs(m, options):
+@pytest.mark.parametrize("scale", [1.5, 300.0], ids=["the same tiles", "two passes"])
+@pytest.mark.parametrize("cached", [0, 40, 10**6])
+def test_both_directions_have_the_limits_of_the_pairs(m, options, scale, cached):
     """Row i counts g_ij below the limit of pair i, column i counts g_ji below the same limit."""
-    similarity, leaves, guide, _ = problem(9, m, "instances", seed=5)
+    similarity, leaves, guide, _ = problem(9, m, "instances", seed=5, scale=scale)
     scores, g = leaves[2] * leaves[0] @ leaves[1].T, guide.queries_NE @ guide.keys.T
     apart = torch.arange(9)[:, None] % 3 != torch.arange(m) % 3
     rows = lse(scores, apart & (g < guide.limit_N[:, None]))
     columns = lse(scores.T[:9], apart.T[:9] & (g.T[:9] < guide.limit_N[:9, None]))
     positive = scores.diagonal()
     truth = (softplus(rows - positive, threshold=50) + softplus(columns - positive, threshold=50)) / 2
-    compare(similarity(**options).contrast(positive, both=True), truth, leaves)
+    with policy.override(cached=cached * 8 // 3, least_cached=0):
+        compare(similarity(**options).contrast(positive, both=True), truth, leaves, 1e-10 * max(1, scale))
+
+
+def test_both_directions_share_the_tiles_unless_they_need_maxima(monkeypatch):
+    passes = []
+    monkeypatch.setattr(streaming, "_rows", lambda *given, ours=streaming._rows: passes.append(1) or ours(*given))
+    for scale, expected in ((1.5, 1), (300.0, 2)):
+        passes.clear()
+        similarity, leaves, *_ = problem(9, 12, "instances", seed=5, scale=scale)
+        similarity(backend="streaming").contrast(leaves[0].sum(1), both=True)
+        assert len(passes) == expected
 
 
 def test_counts_take_several_strips():
@@ -185,6 +198,7 @@ def test_values_and_gradients_in_fp32_and_half_precision():
     a, b = (normal(n, 16, seed=seed).round().float() for seed in (2, 3))  # whole numbers: no pair is near a limit
     guide = Guide(a, b, (a * b).sum(1) - 0.5)
     counted = (a.double() @ b.double().T < guide.limit_N.double()[:, None]) & ~torch.eye(n, dtype=torch.bool)
+    counted_back = (b.double() @ a.double().T < guide.limit_N.double()[:, None]) & ~torch.eye(n, dtype=torch.bool)
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
         ours = [part.to(dtype).requires_grad_() for part in parts]
         exact = [part.detach().double().requires_grad_() for part in ours]
@@ -192,9 +206,13 @@ def test_values_and_gradients_in_fp32_and_half_precision():
         value = S.contrast(S.positives()).mean()
         scores = 8 * exact[0] @ exact[1].T
         truth = softplus(lse(scores, counted) - scores.diagonal()).mean()
-        torch.testing.assert_close(value.double(), truth, rtol=tolerance, atol=0)
-        for mine, its in zip(torch.autograd.grad(value, ours), torch.autograd.grad(truth, exact), strict=True):
-            assert (mine.double() - its).abs().max() < tolerance * its.abs().max()
+        back = softplus(lse(scores.T, counted_back) - scores.diagonal()).mean()
+        both = S.contrast(S.positives(), both=True).mean()
+        for one, its_truth in ((value, truth), (both, (truth + back) / 2)):
+            torch.testing.assert_close(one.double(), its_truth, rtol=tolerance, atol=0)
+            true = torch.autograd.grad(its_truth, exact, retain_graph=True)
+            for mine, its in zip(torch.autograd.grad(one, ours, retain_graph=True), true, strict=True):
+                assert (mine.double() - its).abs().max() < tolerance * its.abs().max()
 
 
 MEMORY = """

@@ -35,8 +35,8 @@ class InfoNCELoss(ContrastiveLoss):
     as the positive is pulled. As τ → 0 only the hardest negative is pushed (τL → max(s_max − s⁺, 0) in cosines), as τ → ∞
     all are pushed equally. CLIP learns τ.
     Cost: 6u with u = N²·D in one direction (8u if τ < 0.018, or with more than 32,768 keys of D < 128), 8u in both; 4u with
-    u = N·K·D for a queue without gradient. A guide of E dimensions adds E/3D of it in one direction. Memory is linear in N
-    and K.
+    u = N·K·D for a queue without gradient. A guide of E dimensions adds E/3D of it in one direction, E/2D in both.
+    Memory is linear in N and K.
     Reference: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding, 2018,
     arXiv:1807.03748; He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020,
     arXiv:1911.05722; Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,

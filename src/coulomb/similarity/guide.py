@@ -1,8 +1,11 @@
 """`Guide`: a second similarity, computed in step with the first, that decides which pairs count, or how much."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from coulomb.similarity.products import matmul
 
@@ -51,6 +54,20 @@ class Guide:
     def limit(self, rows: slice) -> Tensor:
         """The limits of some rows, as a column."""
         return self.limit_N[rows, None]
+
+    def sides(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """1 where g is below the limit of its row, and where it is below the limit of its column, on one tile; else 0.
+
+        The limits are those of pairs: of row i and of column i. Columns without a row have no pair that counts.
+        """
+        g = self.tile(rows, cols)
+        here = torch.lt(g, self.limit(rows), out=torch.empty_like(g))
+        return here, torch.lt(g, self.column_limits[cols], out=g)
+
+    @cached_property
+    def column_limits(self) -> Tensor:
+        """The limits of the columns if they are those of pairs, [M]."""
+        return pad(self.limit_N, (0, len(self.keys) - len(self.limit_N)), value=-torch.inf)
 
     def weights(self, rows: slice, cols: slice) -> Tensor:
         """exp(g − limit) on one tile."""

@@ -212,10 +212,13 @@ class Similarity:
                 limits of a guide hold in both directions (see `back`).
             counted: [N], boolean: rows whose loss will be used; the others may be 0.
         """
-        if both and self._guided(over):  # rows and columns do not count the same pairs
-            return (self.contrast(positive, over) + self.back.contrast(positive, over)) / 2
         if both:
-            rows, columns = self.lse_both(over)
+            if not self._guided(over):
+                rows, columns = self.lse_both(over)
+            elif (found := self._lse_both_guided(over)) is not None:
+                rows, columns = found
+            else:  # rows and columns do not count the same pairs
+                return (self.contrast(positive, over) + self.back.contrast(positive, over)) / 2
             columns = columns[: len(rows)]
             return (softplus(rows - positive, threshold=50) + softplus(columns - positive, threshold=50)) / 2
         problem = self._problem(over)
@@ -227,6 +230,18 @@ class Similarity:
         else:
             lse = self._reduce(problem)[0]
         return softplus(lse.squeeze(0) - positive, threshold=50)
+
+    def _lse_both_guided(self, over: Over) -> tuple[Tensor, Tensor] | None:
+        """`lse_both`, with the limits of the guide in both directions; None if it cannot be reduced from the same tiles."""
+        if self.group is not None or not eager() or abstract(self.queries_ND):
+            return None
+        problem = self._problem(over, both=True, guide=self.guide)
+        if not plan.shares_tiles(problem):
+            return None
+        problem = replace(problem, pairs=replace(problem.pairs, guide=None))
+        rows, columns = autograd.reduce(problem, plan.decide(problem, plan.learning(problem)))
+        assert columns is not None
+        return rows[0], columns
 
     def softplus(self, over: Over = "all", *, sign: int = 1, bias: float | Tensor = 0.0) -> Tensor:
         """Σ_j w_ij log(1 + exp(sign·(s_ij + bias))), [N]; 0 where no pair counts. ``bias`` may be a 0-dim tensor."""

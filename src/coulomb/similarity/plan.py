@@ -106,6 +106,11 @@ def crosses(problem: Problem) -> bool:
     return problem.backend == "streaming" and 0 < limits.strip_rows * keys <= room and problem.bias_M is None
 
 
+def shares_tiles(problem: Problem) -> bool:
+    """True if both directions of a problem with a guide are reduced from the same tiles, in which no maximum is needed."""
+    return problem.backend == "streaming" and problem.bounded
+
+
 def attends(problem: Problem, needs: Needs) -> bool:
     """True if the queries learn and the keys do not: one pass over the tiles then gives value and gradient."""
     simple = len(problem.powers) == 1 and not problem.both and problem.reduction == "lse"

@@ -109,12 +109,18 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
                 attended_LND[lane, rows].mul_(fade[:, None])
             tile.sub_(finite(now)[:, None])
             largest.copy_(now)
-        for p, last in enumerate(powered(tile, powers)):
-            total_PR[p] += (last if weights is None else last * weights).sum(1)
-        if weights is not None:
-            last.mul_(weights)
-        if columns_M is not None:
-            columns_M[cols] += last.sum(0)
+        if columns_M is not None and problem.guide is not None:
+            here, there = problem.guide.sides(rows, cols)
+            last = tile.exp2_()
+            total_PR[0] += here.mul_(last).sum(1)
+            columns_M[cols] += there.mul_(last).sum(0)
+        else:
+            for p, last in enumerate(powered(tile, powers)):
+                total_PR[p] += (last if weights is None else last * weights).sum(1)
+            if weights is not None:
+                last.mul_(weights)
+            if columns_M is not None:
+                columns_M[cols] += last.sum(0)
         if keep:
             cache[rows.start, cols.start] = last
         if attended_LND is not None:
@@ -161,7 +167,12 @@ def _rows_backward(
 
     def visit(rows: slice, cols: slice, lane: int) -> None:
         exponential = reduced.cache.of(rows, cols)
-        if exponential is not None:
+        if problem.guide is not None:
+            assert weight_M is not None
+            here, there = problem.guide.sides(rows, cols)
+            tile = here.mul_(weight_PN[0, rows, None]).addcmul_(there, weight_M[cols])
+            tile.mul_(tiles.exponents(rows, cols).exp2_() if exponential is None else exponential)
+        elif exponential is not None:
             assert weight_M is not None
             tile = tiles.buffer(exponential.shape)
             torch.add(weight_PN[0, rows, None], weight_M[cols], out=tile).mul_(exponential)

@@ -15,6 +15,7 @@ from coulomb.ground.checked import capturing
 from coulomb.ground.machine import exclude_
 from coulomb.ground.workers import Task
 from coulomb.similarity import policy, products
+from coulomb.similarity.guide import Guide
 from coulomb.similarity.pairs import Pairs
 
 LOG2E = 1 / math.log(2)
@@ -42,6 +43,7 @@ class Problem:
         reduction: ``"lse"``, log Σ_j exp(p·s_ij); ``"sum"``, Σ_j s_ij; ``"softplus"``, Σ_j log(1 + exp s_ij).
         powers: the p, ascending. Several share the product of each tile.
         both: reduce the columns as well, from the same tiles (lse, one power).
+        guide: with ``both``, leaves out pairs in their row or in their column, by the limits of pairs (see `Guide.sides`).
         at_least_N: pairs with s below this value of their row do not count; or None.
         top_k: only the k largest of a row count, and ties with the k-th largest, up to rounding; or None. For stored S only.
         unit: rows of both operands have at most unit length, so that their norms need not be computed.
@@ -59,6 +61,7 @@ class Problem:
     reduction: str = "lse"
     powers: tuple[float, ...] = (1.0,)
     both: bool = False
+    guide: Guide | None = None
     at_least_N: Tensor | None = None
     top_k: int | None = None
     unit: bool = False
