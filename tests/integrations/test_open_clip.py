@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, softplus
 
 import open_clip_cases as cases
+from coulomb.ground.errors import CoulombWarning
 from coulomb.integrations.open_clip import ClipLoss, SigLipLoss
 from coulomb.similarity import policy
 
@@ -286,10 +287,12 @@ def test_errors_name_the_argument(make, error, match):
         make()
 
 
-def test_a_single_pair_has_no_negatives():
+def test_a_single_pair_has_no_negatives_and_a_warning():
     images, texts, scale, bias = sample(1)
-    close(ClipLoss()(images, texts, scale), torch.zeros((), dtype=torch.float64))
-    close(SigLipLoss()(images, texts, scale, bias), siglip_loop(images, texts, scale, bias))
+    with pytest.warns(CoulombWarning, match="^1 of 1 anchors have no negative"):
+        close(ClipLoss()(images, texts, scale), torch.zeros((), dtype=torch.float64))
+    with pytest.warns(CoulombWarning, match="^1 of 1 anchors have no negative"):
+        close(SigLipLoss()(images, texts, scale, bias), siglip_loop(images, texts, scale, bias))
 
 
 IMPORTED = """

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.ground.checked import check_shape, checked_flag, checked_whole, choice
-from coulomb.losses.inputs import paired_products, paired_rows, unit_rows
-from coulomb.losses.negatives import reduced_over
+from coulomb.losses.inputs import paired_products, paired_rows, unit_rows, warn_counted
+from coulomb.losses.negatives import NO_NEGATIVE, reduced_over
 from coulomb.losses.temperature import checked_parameter
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import all_reduce_sum, gather_rows
@@ -57,9 +57,9 @@ class ClipLoss(nn.Module):
         logit_scale, logit_bias: a number, or a tensor with one element, which gets its gradient.
         output: scalar, or ``{"contrastive_loss": scalar}`` with ``output_dict``.
 
-    Deviation: features with NaN or infinite values raise ValueError where open_clip returns NaN. Under autocast logits are in
-    fp32 rather than in half precision. The gradient of ``logit_scale`` in one process is its share of the sum; the mean over
-    processes is the same.
+    Deviation: features with NaN or infinite values raise ValueError where open_clip returns NaN, and a single pair, which has
+    no negatives, gives a `CoulombWarning`. Under autocast logits are in fp32 rather than in half precision. The gradient of
+    ``logit_scale`` in one process is its share of the sum; the mean over processes is the same.
 
     Raises:
         ValueError, TypeError: an argument is invalid; the message names it.
@@ -258,6 +258,7 @@ def both_directions(images: Tensor, texts: Tensor, scale: float | Tensor, group:
     n = len(images)
     rows = paired_rows(NAMES, images, texts, normalize=False).view(2, n, -1)
     similarity = Similarity(*rows.unbind(), scale=scale, instances=n, half=images.dtype, group=group)
+    warn_single(similarity)
     positives = similarity.scale * paired_products(rows)
     return reduced_over(group, similarity.contrast(positives, both=True), "mean", similarity.number_of_keys)
 
@@ -270,6 +271,7 @@ def one_direction(
     query = unit_rows(names[0], queries, normalize=False)
     key = unit_rows(names[1], keys, normalize=False, like=queries)
     similarity = Similarity(query, key, scale=scale, instances=n, half=queries.dtype, group=group)
+    warn_single(similarity)
     return reduced_over(group, similarity.contrast(similarity.positives()), "mean", similarity.number_of_keys)
 
 
@@ -280,10 +282,17 @@ def each_pair(
     n = len(images)
     rows = paired_rows(NAMES, images, texts, normalize=False).view(2, n, -1)
     similarity = Similarity(*rows.unbind(), scale=scale, instances=n, half=images.dtype, group=group)
+    warn_single(similarity)
     bias = bias.to(rows.dtype) if isinstance(bias, Tensor) else bias  # once, so that its gradient is rounded once
     attraction = softplus(-(similarity.scale * paired_products(rows) + bias), threshold=50)
     losses = similarity.softplus("negatives", bias=bias) + attraction
     return reduced_over(group, losses, "mean", similarity.number_of_keys)
+
+
+def warn_single(similarity: Similarity) -> None:
+    """Issues a `CoulombWarning` for a single pair in all processes, which has no negatives."""
+    if similarity.number_of_keys == 1:
+        warn_counted(1, 1, NO_NEGATIVE)
 
 
 def weakened(rows: Tensor, factor: int) -> Tensor:
