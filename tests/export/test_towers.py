@@ -46,6 +46,12 @@ def test_the_readme_compares_pictures_and_words_without_coulomb(tmp_path):
     assert "\\*caption\\*" in (tmp_path / "onnx" / "README.md").read_text()
 
 
+def test_a_run_has_no_index_to_export(tmp_path):
+    pair(tmp_path / "run", {"image": "convnet", "caption": texts()})
+    with pytest.raises(InputError, match=r"not an index .*coulomb index DATA --encoder .*run --out DATA\.index"):
+        coulomb.Index.open(tmp_path / "run")
+
+
 def test_columns_that_share_a_tower_share_its_file_and_vectors_have_one(tmp_path):
     run = pair(tmp_path / "run", {"term": texts(), "numbers": vectors()})
     run.description["columns"]["gloss"] = {"kind": "text", "tower": "term"}

@@ -98,7 +98,7 @@ def test_texts_are_judged_by_scored_pairs(tmp_path):
 def test_vectors_are_compared_with_their_raw_values(tmp_path):
     rows, labels = vectors()
     data = {f"f{place}": column for place, column in enumerate(rows.T)} | {"label": labels}
-    options = OPTIONS | {"epochs": 30, "batch_size": 32, "knn_every": 0}
+    options = OPTIONS | {"epochs": 30, "batch_size": 32, "knn_every": 0, "temperature": 0.2}
     run = coulomb.train(data, columns="f*", out=str(tmp_path / "run"), **options)
     evaluation = run.evaluation
     assert {"trained", "random_init", "raw_values"} <= set(evaluation) and "bm25" not in evaluation
@@ -113,6 +113,7 @@ def test_vectors_are_compared_with_their_raw_values(tmp_path):
 def test_views_are_of_the_kind_of_the_column(tmp_path):
     rows, _ = vectors(50)
     plan = resolve_run({"data": {"x": rows}, "columns": "x", "batch_size": 8})
+    assert plan.config.temperature == 1.0
     kind = training_kind(plan, "x", None)
     assert isinstance(kind.views, MarginalViews) and len(kind.views.rows) == len(plan.split.train)
     assert np.array_equal(kind.views.rows, rows[plan.split.train].astype(np.float32))

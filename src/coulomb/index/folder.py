@@ -113,7 +113,7 @@ class IndexFolder:
                 raise InputError(f"{where}: no such folder; build one with: coulomb index DATA --out {where}")
             name = visible(self.path.resolve().name)
             build = f"coulomb index {where} --out {name}.index"
-            if (self.path / "encoder.json").is_file():
+            if any((self.path / name).is_file() for name in ("encoder.json", "towers.json")):  # a run
                 build = f"coulomb index DATA --encoder {where} --out DATA.index"
             raise InputError(f"{where}: not an index (no index.json in it); build one with: {build}")
         remedy = rebuild(self.path)
