@@ -8,7 +8,7 @@ from torch import nn
 
 import coulomb
 import coulomb.losses
-from broken_losses import BROKEN, FORMULAS, Right
+from broken_losses import BROKEN, FORMULAS, Right, logits_of
 from coulomb.ground.errors import InputError
 from coulomb.laws import FAILS, HOLDS, NOT_APPLICABLE, Subject, certify, verify
 from coulomb.laws.call import written
@@ -51,16 +51,17 @@ def subject_of(name):
     )
 
 
-def hard_negatives_split(inputs, rank, world):
-    """Parts of everything, also of the negatives, of which every process has its own."""
+def parts_of_everything(inputs, rank, world):
+    """Every process has its own negatives or keys, too."""
     return [one.tensor_split(world)[rank] for one in inputs]
 
 
-SPLITS = {"InfoNCELoss hard negatives": hard_negatives_split}
+SPLITS = dict.fromkeys(("InfoNCELoss hard negatives", "DistillationLoss pairs"), parts_of_everything)
+WITHIN_A_PROCESS = ("SupConLoss mask",)  # a mask is of the samples of each process
 
 
 def alarms(certificate):
-    assert not [one for one in certificate.findings if "refuses" in one.cause]
+    assert not [one for one in certificate.findings if "refuses the inputs" in one.cause]
     return [f"{one.law}: {one.cause} ({one.figure})\n{one.example}" for one in certificate.failed]
 
 
@@ -72,7 +73,12 @@ def test_no_false_alarm_for_any_loss_of_this_project(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in FIRST.values()])
 def test_no_false_alarm_for_any_way_to_call_a_loss(name):
-    laws = [law for law in DEEP if law != "gradient" or LOSSES[name].derivative]
+    skipped = {
+        law
+        for law, skip in (("gradient", not LOSSES[name].derivative), ("processes", name in WITHIN_A_PROCESS))
+        if skip
+    }
+    laws = [law for law in DEEP if law not in skipped]
     assert alarms(certify(subject_of(name), laws)) == []
 
 
@@ -238,6 +244,38 @@ def test_inputs_and_a_formula_can_be_given():
     assert verify(squared, pairs, formula=loop, laws=["formula"]).findings[0].outcome == HOLDS
     (finding,) = verify(squared, pairs, formula=lambda a, b: 2 * loop(a, b), laws=["formula"]).failed
     assert "0.5 times" in finding.cause
+
+
+class Refusing(Right):
+    def forward(self, z0, z1):
+        if torch.distributed.is_initialized():
+            raise self.error("one process only")
+        return super().forward(z0, z1)
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(ValueError, NOT_APPLICABLE), (IndexError, FAILS)])
+def test_a_loss_that_refuses_several_processes_is_no_failure_and_one_that_breaks_is(error, outcome):
+    refusing = type("Refusing", (Refusing,), {"error": error})
+    found = verify(refusing, laws=["processes"]).findings
+    assert {one.outcome for one in found} == {outcome}
+    assert "one process only" in found[0].cause
+
+
+class GathersAPool(Right):
+    def forward(self, z0, z1, pool):
+        keys = pool
+        if torch.distributed.is_initialized():
+            parts = [torch.empty_like(pool) for _ in range(torch.distributed.get_world_size())]
+            torch.distributed.all_gather(parts, pool.detach())
+            keys = torch.cat(parts)
+        scores = logits_of(z0, torch.cat([z1, keys]), self.temperature)
+        return nn.functional.cross_entropy(scores, torch.arange(len(z0)))
+
+
+def test_rows_beside_the_samples_are_the_same_in_all_processes_unless_they_are_split():
+    (finding, _) = verify(GathersAPool, call="(z0, z1, pool[N+3, D])", detached=["pool"], laws=["processes"]).findings
+    assert finding.outcome == NOT_APPLICABLE
+    assert "all rows of pool" in finding.cause and "split=" in finding.cause
 
 
 def test_the_result_is_text_and_json():

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import coulomb.losses
 from coulomb.ground.errors import CoulombWarning
+from coulomb.laws.subject import normal
 from coulomb.losses import LearnableTemperature
 from coulomb.similarity import policy, use_backend
 from law_rows import all_rows, shuffled
@@ -69,11 +70,6 @@ def path(request):
 def streaming():
     with policy.override(stored=0, saved=0):
         yield
-
-
-def normal(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def drawn(row, n, d, dtype=torch.float64, seed=0, draw=None):

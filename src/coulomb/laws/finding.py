@@ -89,4 +89,5 @@ def figures(finding: Finding) -> str:
 def summary(findings: Iterable[Finding]) -> str:
     """Returns how many laws hold, do not hold, and do not apply, as one line."""
     outcomes = [one.outcome for one in findings]
-    return ", ".join(f"{outcomes.count(kind)} {kind}" for kind in (HOLDS, FAILS, NOT_APPLICABLE))
+    counts = [outcomes.count(kind) for kind in (HOLDS, FAILS, NOT_APPLICABLE)]
+    return "laws: {} hold, {} do not hold, {} do not apply".format(*counts)

@@ -9,6 +9,7 @@ from coulomb.laws.subject import SEEDS, D, N, Outcome, Subject, normal, relative
 DIRECTIONS = 3  # per argument and parameter
 # Precision → (steps, bound). A step of 1e-4 has an error of 1e-12 in fp64; smaller ones avoid the kinks of hinges.
 STEPS = {torch.float64: ((1e-4, 1e-5, 1e-6), 1e-5), torch.float32: ((1e-2, 3e-3, 3e-2), 5e-2)}
+SMALLEST = 1e-4  # smaller derivatives are not compared: finite differences in fp64 have a rounding error of 1e-10
 
 
 def gradient(subject: Subject) -> Finding:
@@ -98,7 +99,7 @@ def worst(found: dict[str, tuple[Tensor, Tensor]], bound: float) -> tuple[float,
     """Returns the largest error relative to the derivatives of all arguments, and its likely cause if above ``bound``."""
     size = max((float(true.abs().max()) for _, true in found.values()), default=0.0)
     errors = {
-        name: float((mine - true).abs().max()) / max(float(true.abs().max()), 1e-3 * size, 1e-8)
+        name: float((mine - true).abs().max()) / max(float(true.abs().max()), 1e-3 * size, SMALLEST)
         for name, (mine, true) in found.items()
     }
     wrong = {name: found[name] for name, error in errors.items() if not error <= bound}

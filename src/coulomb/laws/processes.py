@@ -52,8 +52,26 @@ def several(subject: Subject, world: int) -> Finding:
     try:
         together = in_processes(world, partial(member, subject, parts))
     except GroupError as error:
+        if any(f": {kind.__name__}:" in str(error) for kind in (ValueError, NotImplementedError)):
+            return Finding(law, NOT_APPLICABLE, cause=f"the loss refuses several processes, {error}")
         return Finding(law, FAILS, cause=f"fails in several processes, {error}", example=code(world))
-    return judged(law, world, whole, alone, together, 1e-4 if whole.gradient.dtype == torch.float32 else 1e-8)
+    finding = judged(law, world, whole, alone, together, 1e-4 if whole.gradient.dtype == torch.float32 else 1e-8)
+    if finding.outcome == FAILS and (pools := shared_pools(subject, inputs)):
+        cause = f"every process was given all rows of {', '.join(pools)}; if they are part of the batch, use split="
+        return Finding(law, NOT_APPLICABLE, finding.measure, finding.figure, finding.bound, cause)
+    return finding
+
+
+def shared_pools(subject: Subject, inputs: Sequence[Any]) -> list[str]:
+    """Returns the arguments whose length grows with the batch and is no multiple of it: keys beside the samples."""
+    if subject.split is not None:
+        return []
+    more, blocks = subject.draw(SAMPLES + 1), subject.sample_dims(SAMPLES, inputs)
+    return [
+        name
+        for name, one, other, counts in zip(subject.names, inputs, more, blocks, strict=True)
+        if isinstance(one, Tensor) and one.shape[:1] != other.shape[:1] and not any(counts)
+    ]
 
 
 def member(subject: Subject, parts: Sequence[Sequence[Any]], rank: int, world: int) -> Step:

@@ -16,7 +16,7 @@ def reductions(subject: Subject) -> Finding:
     found = terms(subject, N, D)
     if "sum" not in found or "mean" not in found:
         return Finding(LAW, NOT_APPLICABLE, cause="the loss does not offer both 'mean' and 'sum'")
-    error, cause = against(found, N, D)
+    error, cause = min((against(terms(subject, n, D), n, D) for n in (N, N + 1)), key=lambda one: one[0])
     measure = "relative error of mean and sum to the terms"
     if error <= bound:
         return Finding(LAW, HOLDS, measure, error, bound)

@@ -22,7 +22,10 @@ def write_certificate(certificate: Certificate, out: Path | str) -> Path:
 def render_certificate(certificate: Certificate) -> str:
     """Returns the page as text."""
     rows = [(one, figures(one), TONES.get(one.outcome, "")) for one in certificate.findings]
+    module, _, name = certificate.loss.rpartition(":")
     content = {
+        "name": name,
+        "module": module,
         "certificate": certificate,
         "rows": rows,
         "summary": summary(certificate.findings),
