@@ -187,3 +187,10 @@ def test_fit_in_the_span_of_the_rows():
     predicted, converged = predict_from_few(x, y, test_x)
     assert converged
     assert (predicted.numpy() == whole.predict(test_x.numpy())).mean() > 0.99
+
+
+def test_one_label_for_each_of_many_classes_is_no_warning():
+    draw = np.random.default_rng(0)
+    y = torch.arange(30).repeat(3)
+    x = torch.from_numpy(draw.normal(size=(30, 8))[y] + 0.1 * draw.normal(size=(90, 8))).float()
+    assert few_shot(x, y, x, y, shots=(1,), draws=2)["shots"]["1"]["mean"] > 0.9  # warnings are errors in tests
