@@ -55,7 +55,7 @@ def image_maps(index: "Index", path: Path, say: Say) -> dict[str, Any]:
     say(None, f"maps {len(drawn):,} {index.kind}s".replace(",", " "))
     problems: list[str] = []
     differ = float(np.ptp(landmarks, axis=0).max()) > EQUAL
-    layouts = feature_maps(landmarks, problems=problems) if differ else []
+    layouts = feature_maps(landmarks, problems=problems, of=f"{index.kind}s") if differ else []
     for problem in problems:
         log.warning("%s", problem)
     order = {"umap": 0, "tsne": 1, "pca": 2}

@@ -17,6 +17,7 @@ from chromium import MARKS, PHONE, WIDE
 from coulomb.ground.errors import InputError
 from coulomb.index import Index
 from coulomb_browse.jobs import Jobs
+from coulomb_browse.maps import image_maps
 from coulomb_browse.session import MOST_WORDS, check_words
 from index_cases import folder
 from tower_cases import tiny_run
@@ -93,6 +94,13 @@ def test_an_index_of_texts_is_answered_by_words_rows_and_parts_of_texts(open_app
     assert positions.tolist() == [2]
     assert ask(app, "/thumbnail/0").status == 400
     assert b"index of texts" in ask(app, "/image/0").body
+
+
+def test_the_map_of_texts_speaks_of_texts(open_app, notes, tmp_path):
+    _, session = open_app(notes)
+    answer = image_maps(session.index, tmp_path / "maps.npz", lambda share, note: None)
+    assert answer["maps"] and all("image" not in one["caution"] for one in answer["maps"])
+    assert any("texts" in one["caution"] for one in answer["maps"])
 
 
 def test_decisions_on_texts_are_exported_with_their_texts(open_app, notes):

@@ -30,7 +30,6 @@ export const open = async (position, about = "", focus = false, why = "") => {
     fact("Duplicate", decided.file.get(position));
     fact("Pixels", known.width && known.height ? `${known.width} × ${known.height}` : null);
     if (isText()) {
-      fact("Row", known.id);
       fact("Characters", known.characters > known.text.length ? `${known.characters}; the first ${known.text.length} are shown` : known.characters);
       fact("Cut", known.cut ? "longer than the encoder takes; its end does not count" : null);
     } else {
