@@ -1,5 +1,7 @@
 """The gradient is the derivative of the value, by finite differences."""
 
+import re
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from coulomb.laws.subject import SEEDS, D, N, Outcome, Subject, normal, relative
 DIRECTIONS = 3  # per argument and parameter
 # Precision → (steps, bound). A step of 1e-4 has an error of 1e-12 in fp64; smaller ones avoid the kinks of hinges.
 STEPS = {torch.float64: ((1e-4, 1e-5, 1e-6), 1e-5), torch.float32: ((1e-2, 3e-3, 3e-2), 5e-2)}
+TARGETS = "teacher|queue|bank|momentum|ema_"  # what has no gradient in the papers; "target" is also the name of labels
 SMALLEST = 1e-4  # smaller derivatives are not compared: finite differences in fp64 have a rounding error of 1e-10
 
 
@@ -29,7 +32,7 @@ def gradient(subject: Subject) -> Finding:
     error, cause = min((worst(one, bound) for one in found), key=lambda one: one[0])
     measure = f"largest relative error to finite differences in {'fp32' if precision == torch.float32 else 'fp64'}"
     if not cause:
-        note = f"no gradient reaches {', '.join(sorted(skipped))}, as declared" if skipped else ""
+        note = f"no gradient reaches {', '.join(sorted(skipped))}, on purpose" if skipped else ""
         return Finding("gradient", HOLDS, measure, error, bound, note)
 
     def fails(n: int, d: int) -> str | None:
@@ -45,11 +48,14 @@ def gradient(subject: Subject) -> Finding:
 
 
 def excused(subject: Subject) -> set[str]:
-    """Returns the arguments that get no gradient on purpose: named so, or stopped by the loss's option stop_gradient."""
-    if getattr(subject.make(), "stop_gradient", False) is True:
-        outcome = subject.evaluate(subject.draw())
-        return set(subject.detached) | set(outcome.missing)
-    return set(subject.detached)
+    """Returns the arguments that get no gradient on purpose.
+
+    They are named in ``detached``; or get none and are called teacher, queue, bank or the like; or the loss has an option
+    stop_gradient that is True.
+    """
+    missing = subject.evaluate(subject.draw()).missing
+    stops = getattr(subject.make(), "stop_gradient", False) is True
+    return set(subject.detached) | {name for name in missing if stops or re.search(TARGETS, name.lower())}
 
 
 def compare(subject: Subject, n: int, d: int, seed: int, step: float) -> dict[str, tuple[Tensor, Tensor]]:
