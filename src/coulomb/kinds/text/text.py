@@ -15,7 +15,7 @@ from coulomb.kinds.share import Share
 from coulomb.kinds.text.column import TokenColumn, reason_against
 from coulomb.kinds.text.tokens import Tokens
 
-LEFT_OUT = 0.2  # of the tokens
+LEFT_OUT = 0.5  # of the tokens; see docs/experiments/pairs.md
 
 
 class TextCell(NamedTuple):
