@@ -10,8 +10,10 @@ import coulomb
 import coulomb.losses
 from broken_losses import BROKEN, FORMULAS, Right, logits_of
 from coulomb.ground.errors import InputError
-from coulomb.laws import FAILS, HOLDS, NOT_APPLICABLE, Subject, certify, verify
+from coulomb.laws import FAILS, HOLDS, NOT_APPLICABLE, verify
 from coulomb.laws.call import written
+from coulomb.laws.certificate import certify
+from coulomb.laws.subject import Subject
 from law_rows import all_rows
 
 LOSSES = all_rows()

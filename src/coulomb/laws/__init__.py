@@ -1,8 +1,7 @@
 """The laws that a contrastive loss should obey, for any loss: `verify`. Needs only torch."""
 
-from coulomb.laws.certificate import LAWS, certify, verify
+from coulomb.laws.certificate import LAWS, verify
 from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Certificate, Finding
-from coulomb.laws.subject import Subject
 
 __all__ = [
     "FAILS",
@@ -11,7 +10,5 @@ __all__ = [
     "NOT_APPLICABLE",
     "Certificate",
     "Finding",
-    "Subject",
-    "certify",
     "verify",
 ]
