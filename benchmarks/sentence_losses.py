@@ -130,7 +130,7 @@ def _timed(loss: Any) -> list[float]:
 
 
 def bench_stage(
-    repeats: int = 3, growth: bool = True, say: Callable[[str], None] = lambda text: None
+    repeats: int = 3, growth: bool = True, dim: int = DIM, say: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
     """Measures the loss stage alone, forward and backward to the embeddings, each time in a fresh process; ours and theirs
     take turns.
@@ -143,7 +143,7 @@ def bench_stage(
     for turn in range(repeats):
         for name in MODULES:
             say(f"loss stage, {BATCH:,} pairs, round {turn + 1} of {repeats}: {name}")
-            rounds[name].append(_fresh(name, BATCH))
+            rounds[name].append(_fresh(name, BATCH, dim))
     rows = []
     for name, each in rounds.items():
         figures = {key: statistics.median(one[key] for one in each) for key in each[0]}
@@ -151,13 +151,16 @@ def bench_stage(
     for name, sizes in GROWTH.items() if growth else ():
         for n in sizes:
             say(f"loss stage, {n:,} pairs: {name}")
-            rows.append({"name": name, "n": n, **_fresh(name, n)})
+            rows.append({"name": name, "n": n, **_fresh(name, n, dim)})
     return rows
 
 
-def _fresh(name: str, n: int) -> dict[str, float]:
+def _fresh(name: str, n: int, dim: int) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", STAGE, name, str(n)], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", STAGE, name, str(n), str(dim)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise UnavailableError((done.stderr.strip().splitlines() or ["no message"])[-1])
@@ -165,15 +168,15 @@ def _fresh(name: str, n: int) -> dict[str, float]:
     return figures
 
 
-def print_stage(name: str, rows: str) -> None:
+def print_stage(name: str, rows: str, dim: str = str(DIM)) -> None:
     """Prints the figures of a loss stage as JSON; runs in the fresh process. The first call shows the memory."""
     n, draw = int(rows), torch.Generator().manual_seed(0)
-    query, noise = (torch.randn(n, DIM, generator=draw) for _ in range(2))
+    query, noise = (torch.randn(n, int(dim), generator=draw) for _ in range(2))
     positive = (query + 2 * noise).requires_grad_()
     query.requires_grad_()
     del noise
     step = stage(name)
-    small = [torch.randn(128, DIM, generator=draw).requires_grad_() for _ in range(2)]
+    small = [torch.randn(128, int(dim), generator=draw).requires_grad_() for _ in range(2)]
     step(small[0], small[1])  # imports and buffers that do not grow
     with contextlib.suppress(OSError):  # resets the recorded peak
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -202,7 +205,7 @@ def render(result: dict[str, Any]) -> str:
         for number, (ours, theirs) in enumerate(zip(*(result["steps"][name] for name in MODULES), strict=True)):
             cells = "".join(f"{one[key]:>10.2f}" for key in ("processor", "stage") for one in (ours, theirs))
             lines.append(f"  {number + 1:>4}{cells}{ours['loss']:>12.6f}{theirs['loss']:>12.6f}")
-    lines.append(f"loss stage alone, × {DIM}, forward + backward")
+    lines.append(f"loss stage alone, × {result['dim']}, forward + backward")
     lines.append(
         f"  {'':20}{'pairs':>8}{'seconds':>10}{'CPU s':>10}{'peak MiB':>10}{'KiB/pair':>10}{'loss':>12}{'gradient':>12}"
     )
@@ -222,6 +225,7 @@ def main(
     ] = None,
     steps: Annotated[int, typer.Option(help="training steps with each loss", min=1)] = 2,
     growth: Annotated[bool, typer.Option(help="measure the memory of larger batches as well")] = True,
+    dim: Annotated[int, typer.Option(help="dimensions of the embeddings of the loss stage", min=1)] = DIM,
     repeats: Repeats = 3,
     as_json: Json = False,
 ) -> None:
@@ -230,11 +234,11 @@ def main(
         raise InputError("model and pairs: give both for training steps, or neither")
     with progress(quiet=as_json) as doing:
         try:
-            stages = bench_stage(repeats, growth, doing)
+            stages = bench_stage(repeats, growth, dim, doing)
             trained = {} if model is None or pairs is None else bench_steps(model, pairs, steps, doing)
         except UnavailableError as reason:
             raise InputError(f"sentence-transformers: {reason}") from None
-    show({"machine": describe_machine(), "steps": trained, "stages": stages}, as_json, render)
+    show({"machine": describe_machine(), "dim": dim, "steps": trained, "stages": stages}, as_json, render)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from sentence_models import REASON, tiny_model
 def test_contestants_take_turns(monkeypatch):
     asked = []
 
-    def fresh(name, n):
+    def fresh(name, n, dim):
         asked.append(name)
         return {"seconds": 1.0 * len(asked), "processor": 1.0, "peak_mib": n / 1024, "loss": 2.0, "gradient": 0.5}
 
@@ -21,7 +21,7 @@ def test_contestants_take_turns(monkeypatch):
     assert [row["seconds"] for row in rows[:2]] == [3.0, 4.0]  # medians
     assert len(rows) == 2 + sum(map(len, GROWTH.values()))
     step = {"seconds": 2.0, "processor": 1.5, "stage": 0.5, "loss": 3.25}
-    text = render({"machine": machine(), "steps": {"ours": [step], "theirs": [step]}, "stages": rows})
+    text = render({"machine": machine(), "dim": 384, "steps": {"ours": [step], "theirs": [step]}, "stages": rows})
     assert text.count("3.250000") == 2
     assert "1.0" in text.splitlines()[-1]  # KiB per pair
 
