@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import (
@@ -20,7 +21,7 @@ from coulomb.losses import (
 )
 from coulomb.losses.matryoshka import EMBEDDINGS, WHOLE
 from coulomb.losses.options import Loss
-from coulomb.similarity import policy, prefixes
+from coulomb.similarity import policy, prefixes, products
 from law_rows import all_rows
 from law_rows.infonce import ids_loop, infonce_loop, symmetric_ids_loop, symmetric_loop
 from law_rows.matryoshka import views_loop
@@ -239,6 +240,25 @@ def test_one_pass_is_as_accurate_as_a_loss_for_each_prefix(name, dtype, passes):
         assert errors[0] <= 2 * errors[1] + 4 * torch.finfo(torch.float32).eps * size + 1e-6
 
 
+@pytest.mark.parametrize("name", ["one direction", "both directions", "two views"])
+def test_products_in_half_precision_are_as_accurate_as_those_of_a_loss_for_each_prefix(name, passes, monkeypatch):
+    monkeypatch.setattr(products, "gains", lambda *_: True)
+    make, _, _ = CASES[name]
+    query = normal(60, 48)
+    inputs = [t.bfloat16() for t in (query, query + normal(60, 48, seed=1))]
+    loss = MatryoshkaLoss(make(0.1), (4, 16, 48))
+    truth = value_and_gradients(loss, learning(*inputs))
+    results = []
+    for saved in (0, 10**6):
+        with policy.override(saved=saved, stored=0, half_rows=1, tile=16):
+            results.append(value_and_gradients(loss, learning(*inputs, dtype=torch.bfloat16)))
+    assert len(passes) == 1
+    for together, apart, true in zip(*results, truth, strict=True):
+        error, allowed = ((one.double() - true).abs().max() for one in (together, apart))
+        assert error <= 2 * allowed + 2**-9 * true.abs().max()
+    assert results[0][0] != truth[0].float()  # their operands are rounded
+
+
 def test_prefixes_of_very_different_lengths_keep_their_precision(passes):
     # The first dimensions are a millionth of the others, and their directions count as much.
     inputs = [normal(12, 10, seed=seed) * torch.tensor([1e-6] * 4 + [1.0] * 6) for seed in (0, 1)]
@@ -350,6 +370,32 @@ def test_a_frozen_queue_gets_no_gradient(passes):
     assert len(passes) == 1
     for one, true in zip(mine, truth, strict=True):
         torch.testing.assert_close(one, true, rtol=0, atol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that an operator returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        for one in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(one, torch.Tensor):
+                self.elements = max(self.elements, one.numel())
+        return result
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_tensor_grows_with_the_square_of_the_batch(name, passes):
+    make, _, extras = CASES[name]
+    largest = []
+    for n in (100, 200, 400):
+        inputs, names = arguments(extras, n, 8)
+        with policy.override(saved=0, stored=0, compared=0, cached=0, tile=32), Largest() as mode:
+            value_and_gradients(called(MatryoshkaLoss(make(0.2), (2, 4, 8)), names), learning(*inputs))
+        largest.append(mode.elements)
+    assert len(passes) == 3
+    assert largest[1] - largest[0] == pytest.approx((largest[2] - largest[1]) / 2, rel=0.1)
 
 
 def test_the_graph_may_be_walked_twice():

@@ -30,9 +30,10 @@ from coulomb.similarity.streaming import row_weights
 from coulomb.similarity.tiles import LOG2E, SAFE_EXPONENT, UNIT, Problem, Tiles
 
 HIDDEN = -1e30  # product of a pair that does not count: its exponential is 0, and so is its part of r·G·c·raw
-CACHED = (
-    2  # widest blocks whose products are cached: three quarters of the dimensions if each is twice as wide as the last
-)
+# The widest blocks, whose products are cached: three quarters of the dimensions if each prefix is twice the one before.
+CACHED = 2
+# Least rows of a tile, 3 to 6% faster than the 320 of D = 1,024 where all prefixes are reduced from it.
+TILE = 448
 
 
 def applies(queries: Tensor, rows: int, columns: int, dims: Sequence[int], scale: float | Tensor) -> bool:
@@ -115,7 +116,7 @@ class PrefixSimilarity(Similarity):
         queries_ND, keys_MD: rows of unit length.
         dims: lengths of the prefixes, ascending; the last one is D.
         query_factors, key_factors: 1/‖prefix‖, [m, N] and [m, M], with gradient; see `factors_of`.
-        options: as in `Similarity`; `applies` is True for it. No bias, no group, no masks.
+        options: as in `Similarity`, without ``tile``; `applies` is True for it. No bias, no group, no masks.
 
     >>> query, key, dims = torch.eye(2, 3), torch.ones(2, 3) / 3**0.5, (1, 3)
     >>> lengths = {"query_factors": factors_of(query, dims), "key_factors": factors_of(key, dims)}
@@ -134,7 +135,8 @@ class PrefixSimilarity(Similarity):
         key_factors: Tensor | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(queries_ND, keys_MD, **options)
+        tile = policy.current().tile or max(TILE, policy.tile_for(dims[-1], queries_ND.device))
+        super().__init__(queries_ND, keys_MD, tile=tile, **options)
         self.widths = widths(dims)
         self.query_factors, self.key_factors = query_factors, key_factors
 
@@ -180,7 +182,7 @@ def caches(problem: Problem, widths: Sequence[int]) -> dict[int, Cache]:
 
 
 @dataclass(eq=False)
-class Prefixes:
+class PrefixTiles:
     """The tiles of a problem, and the factors of each prefix.
 
     Attributes:
@@ -249,7 +251,7 @@ class Prefixes:
         return out.mul_(self.column_exponents[k, cols]).exp2_()
 
 
-def forward(prefixes: Prefixes) -> tuple[Tensor, Tensor | None]:
+def forward(prefixes: PrefixTiles) -> tuple[Tensor, Tensor | None]:
     """(lse of rows [m, N], of columns [m, M] if both)."""
     problem, itself = prefixes.problem, prefixes.itself
     total_LmN = prefixes.rows_mN.new_zeros(prefixes.lanes, *prefixes.rows_mN.shape)
@@ -270,7 +272,7 @@ def forward(prefixes: Prefixes) -> tuple[Tensor, Tensor | None]:
 
 
 def backward(
-    prefixes: Prefixes, weight_mN: Tensor, weight_mM: Tensor | None, need_keys: bool
+    prefixes: PrefixTiles, weight_mN: Tensor, weight_mM: Tensor | None, need_keys: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """(∂L/∂Q, ∂L/∂K, r·∂L/∂r, c·∂L/∂c), with G^(k) = E^(k)·(w_i + w_j) and E the exponentials.
 
@@ -359,5 +361,5 @@ class ReducePrefixes(torch.autograd.Function):
         return grad_ND, grad_MD, grad_mN, grad_mM, grad_scale, None, None
 
 
-def _prefixes(ctx: Any, problem: Problem, rows_mN: Tensor, columns_mM: Tensor | None) -> Prefixes:
-    return Prefixes(problem, ctx.blocks, rows_mN, rows_mN if columns_mM is None else columns_mM, ctx.caches)
+def _prefixes(ctx: Any, problem: Problem, rows_mN: Tensor, columns_mM: Tensor | None) -> PrefixTiles:
+    return PrefixTiles(problem, ctx.blocks, rows_mN, rows_mN if columns_mM is None else columns_mM, ctx.caches)
