@@ -1,4 +1,4 @@
-"""What equal captions in a batch cost: the loss of CLIP with and without ids, on frozen features of pictures and captions.
+"""What equal captions in a batch cost: the losses of CLIP and SigLIP with and without ids, on frozen features.
 
 python -m benchmarks.repeated_captions stamps.parquet --texts MODEL
 """
@@ -19,7 +19,7 @@ from benchmarks.command import Json, command, progress, show
 from benchmarks.timing import describe_machine
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator, numpy_generator
-from coulomb.losses import InfoNCELoss, LearnableTemperature
+from coulomb.losses import InfoNCELoss, LearnableTemperature, SigmoidLoss
 from coulomb.metrics.matching import distinct_pairs, pair_retrieval
 from coulomb.tables.cell_split import equal_cells_split
 from coulomb.tables.columns import open_columns
@@ -29,12 +29,22 @@ KS = (1, 5, 10)
 WAYS = ("plain", "left_out", "positive")
 
 
-def train(pictures: Tensor, captions: Tensor, ids: Tensor, way: str, seed: int) -> tuple[nn.Module, nn.Module]:
+def make_loss(name: str, way: str) -> InfoNCELoss | SigmoidLoss:
+    """Returns the loss of CLIP or of SigLIP, with its learned temperature; ``way``: what equal ids mean."""
+    same_id = "left_out" if way == "plain" else way
+    if name == "siglip":
+        return SigmoidLoss(same_id=same_id)
+    return InfoNCELoss(LearnableTemperature(0.07), symmetric=True, same_id=same_id)
+
+
+def train(
+    name: str, pictures: Tensor, captions: Tensor, ids: Tensor, way: str, seed: int
+) -> tuple[nn.Module, nn.Module]:
     """Returns linear maps of both towers after `STEPS` updates; ``way``: what ids say, or "plain", without them."""
     draw = generator(seed, "repeated captions")
     torch.manual_seed(seed)
     maps = nn.Linear(pictures.shape[1], DIM), nn.Linear(captions.shape[1], DIM)
-    loss = InfoNCELoss(LearnableTemperature(0.07), symmetric=True, same_id="left_out" if way == "plain" else way)
+    loss = make_loss(name, way)
     optimizer = torch.optim.AdamW([*maps[0].parameters(), *maps[1].parameters(), *loss.parameters()], lr=LR)
     for _ in range(STEPS):
         rows = torch.randperm(len(pictures), generator=draw)[:BATCH]
@@ -47,7 +57,7 @@ def train(pictures: Tensor, captions: Tensor, ids: Tensor, way: str, seed: int) 
 
 
 def bench_repeated(
-    data: Path, encoder: str, caption: str, shares: tuple[float, ...], seeds: int, say: Callable[[str], None]
+    data: Path, encoder: str, caption: str, loss: str, shares: tuple[float, ...], seeds: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Compares the ways on the same splits, batches and beginnings; a fifth of the captions is held out.
 
@@ -55,8 +65,8 @@ def bench_repeated(
     data, where a caption has several pictures. Plain CLIP repels it from all but one of them. Held-out rows stay as they are.
 
     Returns:
-        ``{"machine", "rows": [{"share", "equal", "R@1": {way: [mean of both directions, per seed]}, …}]}``; ``equal``: share
-        of the training rows whose caption another training row has.
+        ``{"machine", "loss", "rows": [{"share", "equal", "R@1": {way: [mean of both directions, per seed]}, …}]}``;
+        ``equal``: share of the training rows whose caption another training row has.
     """
     table = open_columns(str(data), ["image:image", f"{caption}:text"])
     say("features of the pictures and the captions")
@@ -86,19 +96,21 @@ def bench_repeated(
             pairs = distinct_pairs(np.stack([np.arange(len(test_rows)), ids[test_rows]], axis=1))
             for way in WAYS:
                 say(f"{share:.0%} of the captions repeated, seed {seed}: {way}")
-                maps = train(first, second, torch.from_numpy(held), way, seed)
+                maps = train(loss, first, second, torch.from_numpy(held), way, seed)
                 with torch.no_grad():
                     tested = (plain[test_rows[pairs.first_rows]], words[test_rows[pairs.second_rows]])
                     scores = pair_retrieval(maps[0](tested[0]), maps[1](tested[1]), pairs.correct, KS)
                 for k in KS:
                     found[f"R@{k}"][way].append(scores["mean"]["recall_at"][str(k)])
         rows.append({"share": share, "equal": statistics.mean(equal)} | found)
-    return {"machine": describe_machine(), "rows": rows}
+    return {"machine": describe_machine(), "loss": loss, "rows": rows}
 
 
 def render(result: dict[str, Any]) -> str:
     """Returns the result of `bench_repeated` as text: means, and gains over plain with the standard error over seeds."""
-    lines = [f"{STEPS} updates of linear maps, batches of {BATCH}; R@k is the mean of both directions"]
+    lines = [
+        f"loss of {result['loss']}, {STEPS} updates of linear maps, batches of {BATCH}; R@k is the mean of both directions"
+    ]
     for row in result["rows"]:
         lines.append(
             f"{row['share']:.0%} of the rows repeated, mirrored; {row['equal']:.0%} of the training rows share their caption"
@@ -123,14 +135,17 @@ def main(
     share: Annotated[
         list[float] | None, typer.Option(help="of rows that are repeated, mirrored; may be given again")
     ] = None,
+    loss: Annotated[str, typer.Option(help="clip or siglip")] = "clip",
     seeds: Annotated[int, typer.Option(help="splits", min=1)] = 5,
     as_json: Json = False,
 ) -> None:
     """Train with captions that several pictures have, with and without ids."""
     if any(not 0 <= each < 1 for each in share or ()):
         raise InputError(f"share={share}: must be at least 0 and below 1")
+    if loss not in ("clip", "siglip"):
+        raise InputError(f"loss={loss!r}: must be clip or siglip")
     with progress(quiet=as_json) as doing:
-        result = bench_repeated(data, texts, caption, tuple(share or (0.0, 0.2)), seeds, doing)
+        result = bench_repeated(data, texts, caption, loss, tuple(share or (0.0, 0.2)), seeds, doing)
     show(result, as_json, render)
 
 

@@ -648,7 +648,7 @@ def settings(
     what is trained                 lr         batch           epochs
     ==============================  =========  ==============  =========================
     linear maps of cached features  1e-4       up to 1,024     50 updates, more from 1,000 rows on
-    static token vectors            1e-2       up to 8,192     by rows
+    static token vectors            3e-2       up to 2,048     by rows
     a transformer from weights      5e-5       up to 128       by rows
     a network from random weights   1e-3       up to 512       by rows
     ==============================  =========  ==============  =========================
@@ -657,7 +657,7 @@ def settings(
     if not trained:
         lr, most, updates = 1e-4, 1024, max(50, rows // 20)
     elif all(tower.encoder.startswith("static") for tower in trained):
-        lr, most, updates = 1e-2, 8192, 300
+        lr, most, updates = 3e-2, 2048, 150
     elif any(not tower.weights for tower in trained):
         lr, most, updates = 1e-3, 512, 3000
     else:
