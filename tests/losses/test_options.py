@@ -14,7 +14,12 @@ from coulomb.losses import ArcFaceLoss, LearnableTemperature, NTXentLoss, PaCoLo
 from coulomb.losses.options import Loss
 
 CLASSES = [getattr(coulomb.losses, name) for name in coulomb.losses.__all__ if name.endswith("Loss")]
-NEEDED = {"ArcFaceLoss": (3, 4), "BalancedSoftmaxLoss": ([1, 2],), "NCELoss": (10,)}
+NEEDED = {  # arguments without a default
+    "ArcFaceLoss": {"num_classes": 3, "dim": 4},
+    "BalancedSoftmaxLoss": {"class_counts": [1, 2]},
+    "MatryoshkaLoss": {"loss": NTXentLoss(), "dims": [2, 4]},
+    "NCELoss": {"num_instances": 10},
+}
 NUMBER = [None, "1", -1, math.nan, math.inf, 10**400, True, [0.5], torch.ones(2), torch.ones((), requires_grad=True)]
 FLAG = [None, "no", 0, 1.0]
 WHOLE = [None, 1.5, 0, -1, 10**400, True]
@@ -27,17 +32,22 @@ WRONG = {
     "contrast_mode": [None, "first"],
     "covariance": NUMBER,
     "diagnose": FLAG,
+    "dims": [None, 4, "2,4", [], [0], [2, 2], [1.5], [True]],
     "directions": [None, "query_to_doc", 1, [], ["doc_to_query"], ["query_to_doc", "doc_to_image"]],
     "distance": [None, "l2"],
     "easy_margin": FLAG,
     "gamma": NUMBER,
     "gather": [None, "yes"],
+    "guide_margin": [None, "1", math.nan, math.inf, 10**400, True, [0.5], torch.ones(2)],
+    "guide_margin_kind": [None, "relativ"],
     "hardness_mode": ["hard", 1],
     "hardness_strength": NUMBER,
     "in_batch": FLAG,
     "invariance": NUMBER,
+    "kl": FLAG,
     "label_smoothing": [1, *NUMBER],
     "learnable": FLAG,
+    "loss": [None, "InfoNCELoss", torch.nn.MSELoss(), NTXentLoss],
     "margin": NUMBER,
     "mining": [None, "easy"],
     "momentum": [1, *NUMBER],
@@ -59,18 +69,19 @@ WRONG = {
     "symmetric": FLAG,
     "t": [0, *NUMBER],
     "tau_plus": [1, *NUMBER],
+    "teacher_temperature": [0, *NUMBER],
     "temperature": [0, *NUMBER],
     "top_k": WHOLE,
     "variance": NUMBER,
     "weight": NUMBER,
     "weighted": FLAG,
+    "weights": [1, "1,2", [1, -1], [1, math.nan]],
 }
-OPTIONS = [(cls, name) for cls in CLASSES for name in cls.checks if hasattr(cls(*NEEDED.get(cls.__name__, ())), name)]
+OPTIONS = [(cls, name) for cls in CLASSES for name in cls.checks if hasattr(cls(**NEEDED.get(cls.__name__, {})), name)]
 
 
 def made(cls, **options):
-    needed = () if "class_counts" in options or "num_instances" in options else NEEDED.get(cls.__name__, ())
-    return cls(*needed, **options)
+    return cls(**NEEDED.get(cls.__name__, {}) | options)
 
 
 def test_the_tables_cover_every_loss_and_option():
@@ -116,7 +127,7 @@ def test_a_temperature_can_be_replaced_by_a_learnable_one():
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_copies_keep_their_options(cls):
-    loss = made(cls, reduction="sum")
+    loss = made(cls, **({"reduction": "sum"} if "reduction" in cls.checks else {}))
     assert repr(copy.deepcopy(loss)) == repr(pickle.loads(pickle.dumps(loss))) == repr(loss)
 
 
