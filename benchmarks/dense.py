@@ -4,11 +4,13 @@ They are what the losses are compared with for speed, and in fp64 what they are 
 call arguments and then its options.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, logsigmoid, normalize
+
+from coulomb.losses import InfoNCELoss
 
 
 def ntxent(view0: Tensor, view1: Tensor, temperature: float) -> Tensor:
@@ -33,6 +35,29 @@ def infonce(
     if symmetric:
         return (cross_entropy(scores, target) + cross_entropy(scores.T, target)) / 2
     return cross_entropy(scores, target)
+
+
+def joint_infonce(query: Tensor, positive: Tensor, temperature: float) -> Tensor:
+    """One softmax over four directions: the query to all documents, its document to all queries, and each to its kind."""
+    q, d = normalize(query), normalize(positive)
+    itself = torch.eye(len(q), dtype=torch.bool, device=q.device)
+    scores = q @ d.T / temperature
+    within = [(rows @ rows.T / temperature).masked_fill(itself, -torch.inf) for rows in (q, d)]
+    return (torch.cat([scores, scores.T, *within], 1).logsumexp(1) - scores.diagonal()).mean()
+
+
+def matryoshka(query: Tensor, positive: Tensor, loss: InfoNCELoss, dims: Sequence[int]) -> Tensor:
+    """Sum of InfoNCE over prefixes of the dimensions."""
+    assert isinstance(loss.temperature, float)
+    return torch.stack([infonce(query[:, :dim], positive[:, :dim], temperature=loss.temperature) for dim in dims]).sum()
+
+
+def distillation(student: Tensor, teacher: Tensor, temperature: float, teacher_temperature: float) -> Tensor:
+    """Cross-entropy between the softmaxes of two encoders over the other samples of the batch."""
+    itself = torch.eye(len(student), dtype=torch.bool, device=student.device)
+    s, t = (normalize(each) @ normalize(each).T for each in (student, teacher.detach()))
+    log_q = (s / temperature).masked_fill(itself, -torch.inf).log_softmax(1).masked_fill(itself, 0)
+    return -((t / teacher_temperature).masked_fill(itself, -torch.inf).softmax(1) * log_q).sum(1).mean()
 
 
 def supcon(features: Tensor, labels: Tensor, temperature: float) -> Tensor:

@@ -18,6 +18,7 @@ from benchmarks.results import render_text, save
 from benchmarks.timing import describe_machine, interleaved, medians
 from coulomb.cli.app import note, say
 from coulomb.ground.errors import InputError
+from coulomb.losses import InfoNCELoss
 
 GROWTH_SIZES = tuple(2**power for power in range(10, 16))
 GROWTH_CONTENDERS = ("coulomb", "dense")
@@ -75,7 +76,7 @@ SMALL_SIZES = (64, 128, 256, 512, 1024)
 SHARE, SECONDS = 0.10, 300e-6  # the limit: slower than dense by at most one of these
 
 
-def _case(name: str, loss: str, inputs: str, dense: str, **options: Any) -> Case:
+def _case(name: str, loss: str, inputs: str, dense: str, /, **options: Any) -> Case:
     return Case(name, name, loss, options, inputs, 0, 0, 128, dense, 6)
 
 
@@ -87,6 +88,16 @@ SMALL = (
     _case("InfoNCELoss", "InfoNCELoss", "pairs", "infonce", temperature=0.07),
     _case("InfoNCELoss, symmetric", "InfoNCELoss", "pairs", "infonce", temperature=0.07, symmetric=True),
     _case("InfoNCELoss, queue", "InfoNCELoss", "queue", "infonce", temperature=0.07),
+    _case("JointInfoNCELoss", "JointInfoNCELoss", "pairs", "joint_infonce", temperature=0.05),
+    _case("MatryoshkaLoss", "MatryoshkaLoss", "pairs", "matryoshka", loss=InfoNCELoss(0.07), dims=(32, 64, 128)),
+    _case(
+        "DistillationLoss",
+        "DistillationLoss",
+        "pairs, one side learning",
+        "distillation",
+        temperature=0.2,
+        teacher_temperature=0.05,
+    ),
     _case("DebiasedLoss", "DebiasedLoss", "views", "debiased", temperature=0.5, tau_plus=0.1),
     _case("HardNegativeLoss", "HardNegativeLoss", "views", "hard_negative", temperature=0.5, beta=1.0, tau_plus=0.1),
     _case("SimpleContrastiveLoss", "SimpleContrastiveLoss", "pairs", "simple", weight=0.1),
