@@ -203,7 +203,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def main(
-    data: Annotated[Path, typer.Argument(help="a Parquet file with the columns term and gloss", exists=True)],
+    data: Annotated[Path, typer.Argument(help="a Parquet file with the columns term and gloss")],
     contestant: Annotated[
         list[str] | None, typer.Option(help="coulomb or sentence-transformers; may be repeated")
     ] = None,

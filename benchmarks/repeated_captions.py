@@ -129,7 +129,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def main(
-    data: Annotated[Path, typer.Argument(help="a Parquet file with pictures and captions", exists=True)],
+    data: Annotated[Path, typer.Argument(help="a Parquet file with pictures and captions")],
     texts: Annotated[str, typer.Option(help="encoder of the captions, such as a local folder", show_default=False)],
     caption: Annotated[str, typer.Option(help="column of the captions")] = "en",
     share: Annotated[

@@ -17,7 +17,7 @@ from coulomb.models.user_code import is_user_code, load_user_code
 @app.command(
     epilog=examples(
         "coulomb verify my_loss.py:MyLoss --out my_loss.html",
-        'coulomb verify my_loss.py:MyLoss --call "(features[N, 2, D], labels)" --option temperature=0.1',
+        'coulomb verify my_loss.py:MyLoss --call "(features, labels)"',
         "coulomb verify pytorch_metric_learning.losses:NTXentLoss --json",
     )
 )

@@ -6,7 +6,7 @@ from typing import Any
 from coulomb.models.build_pair import NEEDED, build_pair, is_pair
 from coulomb.models.encoder import Encoder
 from coulomb.models.pair_encoder import PairEncoder
-from coulomb.models.published import WEIGHTS, is_published
+from coulomb.models.published import WEIGHTS, import_library, is_published
 from coulomb.models.starting_weights import is_local
 from coulomb.models.text_layout import Repository
 
@@ -53,5 +53,8 @@ def is_published_pair(name: str) -> bool:
         return (folder / "config.json").is_file() and is_pair(name)
     if not (is_published(name) and name.startswith("hf:") and name.endswith(WEIGHTS)):
         return False
-    entries = Repository(name.removeprefix("hf:").removesuffix(WEIGHTS), name).entries("config.json")
+    model = name.removeprefix("hf:").removesuffix(WEIGHTS)
+    if model in import_library("hf").CONFIG_MAPPING:  # a model type, which has no weights
+        return False
+    entries = Repository(model, name).entries("config.json")
     return all(isinstance(entries.get(each), dict) for each in NEEDED)
