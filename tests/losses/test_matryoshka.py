@@ -416,6 +416,19 @@ def test_dims_and_weights_are_kept_together_in_ascending_order():
     assert "dims=[2, 4, 8], weights=[2.0, 3.0, 1.0]" in repr(loss)
 
 
+@pytest.mark.parametrize("n", [6, 1100])  # a loss for each prefix, and one pass
+def test_assigned_dims_and_weights_count_in_any_order(n):
+    draws = torch.Generator().manual_seed(0)
+    query, positive = (torch.randn(n, 128, generator=draws) for _ in range(2))
+    loss = MatryoshkaLoss(InfoNCELoss(0.5), [64, 128])
+    loss.dims, loss.weights = [128, 64], [3.0, 1.0]
+    expected = MatryoshkaLoss(InfoNCELoss(0.5), [64, 128], [1.0, 3.0])(query, positive)
+    torch.testing.assert_close(loss(query, positive), expected, rtol=0, atol=0)
+    loss.weights = [1.0]
+    with pytest.raises(ValueError, match="weights must be 2 numbers"):
+        loss(query, positive)
+
+
 def test_parameters_are_those_of_the_loss():
     loss = MatryoshkaLoss(InfoNCELoss(LearnableTemperature()), [4])
     assert [name for name, _ in loss.named_parameters()] == ["loss.temperature.log_scale"]

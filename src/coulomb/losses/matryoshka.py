@@ -121,13 +121,18 @@ class MatryoshkaLoss(Loss):
     weights: Annotated[Sequence[float] | None, checked_weights] = None
 
     def __post_init__(self) -> None:
+        dims, weights = self._ordered()
+        self.dims, self.weights = list(dims), list(weights)
+        parameters = inspect.signature(self.loss.forward).parameters.values()
+        self._names = tuple(one.name for one in parameters if one.kind is not one.KEYWORD_ONLY)  # by position
+
+    def _ordered(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Returns lengths and weights, the shortest prefix first; an assignment may have changed either."""
         weights = [1.0] * len(self.dims) if self.weights is None else self.weights
         if len(weights) != len(self.dims):
             raise ValueError(f"weights must be {len(self.dims)} numbers, one per prefix in dims, got {len(weights)}")
         ordered = sorted(zip(self.dims, weights, strict=True))
-        self.dims, self.weights = [dim for dim, _ in ordered], [weight for _, weight in ordered]
-        parameters = inspect.signature(self.loss.forward).parameters.values()
-        self._names = tuple(one.name for one in parameters if one.kind is not one.KEYWORD_ONLY)  # by position
+        return tuple(dim for dim, _ in ordered), tuple(weight for _, weight in ordered)
 
     def forward(self, *arguments: Any, **options: Any) -> Result:
         """Returns the weighted sum of the losses of all prefixes; with the `Diagnosis` of the longest if ``loss`` has one.
@@ -144,18 +149,18 @@ class MatryoshkaLoss(Loss):
             raise TypeError(f"{min(twice)} was given twice")
         given.update(options)
         self._check(given)
-        if together(self.loss, given, self.dims):
-            return self._together(given)
-        results = [self.loss(**prefixes(given, dim)) for dim in self.dims]
+        dims, weights = self._ordered()
+        if together(self.loss, given, dims):
+            return self._together(given, Prefixes(dims, weights))
+        results = [self.loss(**prefixes(given, dim)) for dim in dims]
         losses = [result if isinstance(result, Tensor) else result[0] for result in results]
-        total = torch.stack([weight * loss for weight, loss in zip(self.weights or (), losses, strict=True)]).sum(0)
+        total = torch.stack([weight * loss for weight, loss in zip(weights, losses, strict=True)]).sum(0)
         return total if isinstance(results[-1], Tensor) else (total, results[-1][1])
 
-    def _together(self, given: Mapping[str, Any]) -> Result:
+    def _together(self, given: Mapping[str, Any], each: Prefixes) -> Result:
         """Returns the same sum from one pass over the similarities of all prefixes."""
         assert isinstance(self.loss, TOGETHER)
-        loss = self.loss.with_prefixes(Prefixes(tuple(self.dims), tuple(self.weights or ())))
-        result: Result = loss(**prefixes(given, self.dims[-1]))
+        result: Result = self.loss.with_prefixes(each)(**prefixes(given, each.dims[-1]))
         return result
 
     def _check(self, given: Mapping[str, Any]) -> None:
