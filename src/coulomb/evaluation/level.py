@@ -138,3 +138,10 @@ def deciding(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if all(direction(entry) == AHEAD for entry in comparison):
         return max(comparison, key=lambda entry: entry["overall"]["baseline"])
     return min(comparison, key=lambda entry: (BEHIND, EVEN, AHEAD).index(direction(entry)))
+
+
+def worst(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the comparison with the worst outcome, of equal ones that with the most accurate baseline."""
+    return min(
+        comparison, key=lambda entry: ((BEHIND, EVEN, AHEAD).index(direction(entry)), -entry["overall"]["baseline"])
+    )

@@ -5,20 +5,18 @@ from typing import Any
 
 from coulomb.evaluation.comparison import START
 from coulomb.evaluation.level import (
-    AHEAD,
     BEHIND,
     COLLAPSED_RANK,
-    EVEN,
     SMALLEST,
     WELL,
     Level,
     decide_level,
     direction,
-    measurement_names,
+    worst,
 )
 from coulomb.evaluation.next_steps import CAUSE, SEEDS
 from coulomb.evaluation.pair_verdict import BM25
-from coulomb.evaluation.verdict import FAMILIES, collapsed, format_interval, format_points, join_words
+from coulomb.evaluation.verdict import FAMILIES, collapsed, count_significant, describe_distance, join_words
 
 RAW_VALUES = "raw_values"
 ONE_COLUMN_CONTESTANTS = {  # in the order of tables, with their names there
@@ -68,9 +66,7 @@ def deciding_one_column(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str,
         entries = [entry for entry in entries if SIMPLE.get(entry["against"]) == level]
     elif level in (Level.USE_STARTING_POINT, Level.ADAPTING_HURT, Level.ADAPTING_HELPED):
         entries = [entry for entry in entries if entry["against"] == START]
-    return min(
-        entries, key=lambda entry: ((BEHIND, EVEN, AHEAD).index(direction(entry)), -entry["overall"]["baseline"])
-    )
+    return worst(entries)
 
 
 def one_column_verdict(
@@ -97,10 +93,12 @@ def one_column_verdict(
     names = {START: start, "untrained": "the untrained network", RAW_VALUES: "the raw values", BM25: "BM25"}
     sentence = _not_judged(judged_by, kind)
     if comparison:
-        sentence = f"{_figures(comparison, judged_by, names)} {_gap(deciding_one_column(comparison), names)}"
+        decided = deciding_one_column(comparison)
+        gap = describe_distance(decided, names, f"{decided['overall']['n']:,} held-out rows")
+        sentence = f"{_figures(comparison, judged_by, names)} {gap}"
     if effective_rank is not None and effective_rank < COLLAPSED_RANK and level.tone != "good":
         return collapsed(effective_rank, [sentence], of="cells")
-    remarks = [_count(entry, names) for entry in comparison if len(entry["measurements"]) > 1]
+    remarks = [count_significant(entry, names) for entry in comparison if len(entry["measurements"]) > 1]
     if level == Level.NOT_JUDGED and effective_rank is not None:
         remarks.append(f"The embeddings have not collapsed: their effective rank is {effective_rank:.3g}.")
     return {
@@ -158,26 +156,6 @@ def _share(entry: Mapping[str, Any], overall: Mapping[str, Any], names: Mapping[
         return found
     of = join_words([FAMILIES.get(name, name) for name in own["of"]])
     return f"{found} (by {of}, where the encoder has {own['trained']:.1%})"
-
-
-def _gap(entry: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    name, overall, side = names[entry["against"]], entry["overall"], direction(entry)
-    points = f"{format_points(overall['difference'])} points, 95% interval {format_interval(overall)}"
-    if side == AHEAD:
-        return f"It is ahead of {name} ({points})."
-    if side == BEHIND:
-        return f"It is behind {name} ({points})."
-    if overall["outcome"] == "even":
-        return f"The difference from {name} is within the noise of {overall['n']:,} held-out rows ({points})."
-    return f"The difference from {name} is negligible: less than {SMALLEST:.0%} of the distance from 1 ({points})."
-
-
-def _count(entry: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    better, worse = (len(measurement_names(entry, outcome)) for outcome in ("better", "worse"))
-    return (
-        f"Compared with {names[entry['against']]}: significantly better in {better} of {len(measurement_names(entry))} "
-        f"measurements, worse in {worse}."
-    )
 
 
 def _next(level: Level, kind: str, options: Mapping[str, Any]) -> list[str]:

@@ -14,10 +14,10 @@ from coulomb.evaluation.level import (
     Level,
     decide_level,
     direction,
-    measurement_names,
+    worst,
 )
 from coulomb.evaluation.next_steps import CAUSE, SEEDS
-from coulomb.evaluation.verdict import collapsed, format_interval, format_points, join_words
+from coulomb.evaluation.verdict import collapsed, count_significant, describe_distance, join_words
 
 LINEAR_MAP, UNTRAINED, BM25, CHANCE = "linear_map", "untrained", "bm25", "chance"
 PAIR_CONTESTANTS = {  # in the order of tables, with their names there
@@ -69,9 +69,7 @@ def deciding_pair(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     entries = [entry for entry in comparison if entry["against"] != BM25]
     if level in (Level.ADAPTING_HURT, Level.USE_STARTING_POINT, Level.ADAPTING_HELPED):
         entries = _starts(comparison)
-    return min(
-        entries, key=lambda entry: ((BEHIND, EVEN, AHEAD).index(direction(entry)), -entry["overall"]["baseline"])
-    )
+    return worst(entries)
 
 
 def pair_verdict(
@@ -96,10 +94,12 @@ def pair_verdict(
         return None
     level = decide_pair_level(comparison)
     names = baseline_names(weights)
-    sentence = f"{_figures(comparison, names)} {_gap(deciding_pair(comparison), names)}"
+    decided = deciding_pair(comparison)
+    gap = describe_distance(decided, names, f"{decided['overall']['clusters']:,} clusters of queries")
+    sentence = f"{_figures(comparison, names)} {gap}"
     if effective_rank is not None and effective_rank < COLLAPSED_RANK and level.tone != "good":
         return collapsed(effective_rank, [sentence])
-    remarks = [_count(entry, names) for entry in comparison if entry["against"] != CHANCE]
+    remarks = [count_significant(entry, names) for entry in comparison if entry["against"] != CHANCE]
     if not {START, LINEAR_MAP, UNTRAINED} & {entry["against"] for entry in comparison}:
         remarks.append("It was not compared with the untouched towers, so this does not show what training added.")
     return {
@@ -160,28 +160,6 @@ def _figures(comparison: Sequence[Mapping[str, Any]], names: Mapping[str, str]) 
     return (
         f"The mean reciprocal rank of the right answer, over both directions and {overall['n']:,} unseen queries, is "
         f"{overall['trained']:.3f}, compared with {others}."
-    )
-
-
-def _gap(entry: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    name, overall, side = names[entry["against"]], entry["overall"], direction(entry)
-    points = f"{format_points(overall['difference'])} points, 95% interval {format_interval(overall)}"
-    if side == AHEAD:
-        return f"It is ahead of {name} ({points})."
-    if side == BEHIND:
-        return f"It is behind {name} ({points})."
-    if overall["outcome"] == "even":
-        return (
-            f"The difference from {name} is within the noise of {overall['clusters']:,} clusters of queries ({points})."
-        )
-    return f"The difference from {name} is negligible: less than {SMALLEST:.0%} of its distance from 1 ({points})."
-
-
-def _count(entry: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    better, worse = (len(measurement_names(entry, outcome)) for outcome in ("better", "worse"))
-    return (
-        f"Compared with {names[entry['against']]}: significantly better in {better} of {len(measurement_names(entry))} "
-        f"measurements, worse in {worse}."
     )
 
 

@@ -225,6 +225,31 @@ def count_outcomes(entry: Mapping[str, Any], names: Mapping[str, str] = NAMES) -
     )
 
 
+def describe_distance(entry: Mapping[str, Any], names: Mapping[str, str], of: str) -> str:
+    """Returns a sentence about the difference from a baseline, of figures whose best value is 1, with its interval.
+
+    ``of``: what the noise is of, such as "200 held-out rows".
+    """
+    name, overall, side = names[entry["against"]], entry["overall"], direction(entry)
+    points = f"{format_points(overall['difference'])} points, 95% interval {format_interval(overall)}"
+    if side == AHEAD:
+        return f"It is ahead of {name} ({points})."
+    if side == BEHIND:
+        return f"It is behind {name} ({points})."
+    if overall["outcome"] == "even":
+        return f"The difference from {name} is within the noise of {of} ({points})."
+    return f"The difference from {name} is negligible: less than {SMALLEST:.0%} of its distance from 1 ({points})."
+
+
+def count_significant(entry: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """'Compared with BM25: significantly better in 3 of 5 measurements, worse in 0.'"""
+    better, worse = (len(measurement_names(entry, outcome)) for outcome in ("better", "worse"))
+    return (
+        f"Compared with {names[entry['against']]}: significantly better in {better} of {len(measurement_names(entry))} "
+        f"measurements, worse in {worse}."
+    )
+
+
 def measurement_label(name: str) -> str:
     """'few_shot_5' → '5 labels per class'."""
     if not name.startswith("few_shot_"):

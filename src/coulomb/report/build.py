@@ -52,8 +52,7 @@ def render_report(run: RunData) -> str:
     charts = ChartList()
     similarity = similarity_section(run)
     content = {
-        "run": run,
-        "head": header(run),
+        **_frame(run),
         "verdict": verdict_section(run),
         "doctor": doctor_section(run),
         "rules": RULES,
@@ -67,10 +66,6 @@ def render_report(run: RunData) -> str:
         "gallery": gallery,
         "sheet": sheet,
         "views": _views(run),
-        "data": data_section(run),
-        "command": command_line(run.config),
-        "protocol": _protocol(run),
-        "problems": run.problems,
     }
     data = {
         "map": gallery.for_script() if gallery else None,
@@ -88,8 +83,7 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
     charts, verdict, doctor = ChartList(), verdict_section(run), doctor_section(run)
     steps = [step for step in verdict.next if step != CAUSE or doctor is None]  # the doctor is on the page
     content = {
-        "run": run,
-        "head": header(run),
+        **_frame(run),
         "verdict": dataclasses.replace(verdict, score=pairs.tiles, next=steps),
         "doctor": doctor,
         "rules": PAIR_RULES,
@@ -101,10 +95,6 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
         "curves": [charts.add(direction.curve) for direction in pairs.directions if direction.curve is not None],
         "views": _views(run),
         "pictures": pictured(run),
-        "data": data_section(run),
-        "command": command_line(run.config),
-        "protocol": _protocol(run),
-        "problems": run.problems,
     }
     return render_page(
         "coulomb.report",
@@ -120,8 +110,7 @@ def _render_column(run: RunData, column: ColumnSection) -> str:
     """Returns the page of a run on one column."""
     charts = ChartList()
     content = {
-        "run": run,
-        "head": header(run),
+        **_frame(run),
         "verdict": dataclasses.replace(verdict_section(run), score=column.tiles),
         "doctor": doctor_section(run),
         "rules": ONE_COLUMN_RULES,
@@ -129,10 +118,6 @@ def _render_column(run: RunData, column: ColumnSection) -> str:
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "names": column.names,
         "column": column,
-        "data": data_section(run),
-        "command": command_line(run.config),
-        "protocol": _protocol(run),
-        "problems": run.problems,
     }
     return render_page(
         "coulomb.report",
@@ -142,6 +127,18 @@ def _render_column(run: RunData, column: ColumnSection) -> str:
         styles=(*STYLES, "pairs.css"),
         filters={"cosine": cosine_text},
     )
+
+
+def _frame(run: RunData) -> dict[str, Any]:
+    """Returns what pages of all runs begin and end with."""
+    return {
+        "run": run,
+        "head": header(run),
+        "data": data_section(run),
+        "command": command_line(run.config),
+        "protocol": _protocol(run),
+        "problems": run.problems,
+    }
 
 
 def _evaluation(run: RunData) -> dict[str, Any]:

@@ -1,17 +1,21 @@
 """Cells of a column on a page: texts, pictures in one sprite sheet, or only the numbers of their rows."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import Arrays
+from coulomb.ground.reading import MIB, Arrays, open_arrays
 from coulomb.report.collect import clean
 from coulomb.report.gallery import Sheet, sprite_sheet
 
+T = TypeVar("T")
+MAX_EXPANDED = 256 * MIB  # of samples.npz
 THUMBNAIL = 64  # pixels
 MAX_CELLS = 10_000  # previews of a column
 
@@ -30,6 +34,22 @@ class Cell:
     picture: int | None = None
     width: float = 1.0
     height: float = 1.0
+
+
+def read_arrays(path: Path, read: Callable[[Arrays], T], without: str, problems: list[str]) -> T | None:
+    """Returns what ``read`` makes of the arrays in ``samples.npz``; None if the file does not exist or is damaged.
+
+    ``problems`` then receives a sentence; ``without`` says what a page lacks without the file.
+    """
+    if not path.is_file():
+        problems.append(f"samples.npz does not exist (yet): no {without}.")
+        return None
+    try:
+        with open_arrays(path, most=MAX_EXPANDED) as stored:
+            return read(stored)
+    except (InputError, KeyError, ValueError, TypeError, IndexError) as error:
+        problems.append(f"samples.npz cannot be read: {clean(str(error))}")
+        return None
 
 
 def integers(stored: Arrays, name: str, size: int | None = None, low: int = 0, high: int | None = None) -> np.ndarray:

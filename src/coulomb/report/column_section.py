@@ -9,9 +9,9 @@ import numpy as np
 
 from coulomb.evaluation.one_column_verdict import ONE_COLUMN_CONTESTANTS
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import MIB, Arrays, finite, open_arrays
-from coulomb.report.cells import Cell, Previews, integers, read_previews
-from coulomb.report.collect import RunData, clean
+from coulomb.ground.reading import Arrays, finite
+from coulomb.report.cells import Cell, Previews, integers, read_arrays, read_previews
+from coulomb.report.collect import RunData
 from coulomb.report.gallery import Layout, Sheet
 from coulomb.report.pages.numbers import significant
 from coulomb.report.scores import Score, Value, further_scores, scores
@@ -22,7 +22,6 @@ GEOMETRY = {
     "uniformity": "uniformity (lower: more evenly spread)",
     "effective_rank": "effective rank",
 }
-MAX_EXPANDED = 256 * MIB
 MAX_SHOWN = 5_000  # cells
 MAX_QUERIES = 24
 FOUND = 3  # neighbors that are shown of each
@@ -120,15 +119,7 @@ class _Samples:
 
 
 def _read_samples(path: Path, problems: list[str]) -> _Samples | None:
-    if not path.is_file():
-        problems.append("samples.npz does not exist (yet): no neighbors and no map.")
-        return None
-    try:
-        with open_arrays(path, most=MAX_EXPANDED) as stored:
-            return _samples(stored)
-    except (InputError, KeyError, ValueError, TypeError, IndexError) as error:
-        problems.append(f"samples.npz cannot be read: {clean(str(error))}")
-        return None
+    return read_arrays(path, _samples, "neighbors and no map", problems)
 
 
 def _samples(stored: Arrays) -> _Samples:

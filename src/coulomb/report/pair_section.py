@@ -10,10 +10,10 @@ import numpy as np
 from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.pair_verdict import CHANCE, PAIR_CONTESTANTS
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import MIB, Arrays, finite, open_arrays
+from coulomb.ground.reading import Arrays, finite
 from coulomb.metrics.matching import DIRECTIONS
-from coulomb.report.cells import Cell, Preview, Previews, integers, read_previews
-from coulomb.report.collect import RunData, clean
+from coulomb.report.cells import Cell, Preview, Previews, integers, read_arrays, read_previews
+from coulomb.report.collect import RunData
 from coulomb.report.gallery import Layout, Sheet
 from coulomb.report.pages.chart import Chart, Series, line_chart
 from coulomb.report.pages.numbers import count, percent, plural, shorten, significant, trim_zeros
@@ -27,7 +27,6 @@ FIGURES = {
     "median_rank": "median rank",
 }
 MAPS = ("tsne", "umap", "pca")
-MAX_EXPANDED = 256 * MIB
 MAX_SHOWN = 100  # queries per direction
 MAX_MAPPED = 5_000
 
@@ -208,15 +207,7 @@ class PairSamples:
 
 def read_pair_samples(path: Path, problems: list[str]) -> PairSamples | None:
     """Reads and checks the samples of a run on two columns; ``problems`` receives a sentence if that fails."""
-    if not path.is_file():
-        problems.append("samples.npz does not exist (yet): no curves, no queries and no map.")
-        return None
-    try:
-        with open_arrays(path, most=MAX_EXPANDED) as stored:
-            return _samples(stored)
-    except (InputError, KeyError, ValueError, TypeError, IndexError) as error:
-        problems.append(f"samples.npz cannot be read: {clean(str(error))}")
-        return None
+    return read_arrays(path, _samples, "curves, no queries and no map", problems)
 
 
 def _samples(stored: Arrays) -> PairSamples:
