@@ -221,6 +221,7 @@ def test_encode_prints_what_embed_writes(run, photos):
     refused(coulomb("classify", run, files[0], cwd=run.parent), "has no classifier", "--method supcon")
 
 
+@pytest.mark.slow
 def test_published_weights_stand_where_a_run_does(tmp_path, digit_tree):
     result = coulomb("embed", "lite0", digit_tree, "--image-size", 32, "--out", "f.parquet", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

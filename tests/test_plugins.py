@@ -198,6 +198,7 @@ print(json.dumps([list(features.shape), again.encoder.name, again.encoder.backbo
 """
 
 
+@pytest.mark.slow
 def test_a_method_and_an_encoder_train_resume_load_and_evaluate(third, tmp_path, installed):
     run = ("train", "digits", "--method", "direct", "--encoder", "tiny", "--image-size", 8, "--option", "weight=0.5")
     options = ("--out", "run", "--no-evaluate", *SMALL)

@@ -81,6 +81,7 @@ def started(monkeypatch):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "why"),
     [

@@ -218,6 +218,7 @@ def test_an_alias_bomb_does_not_keep_the_report_busy(run):
     assert time.monotonic() - begin < 30
 
 
+@pytest.mark.slow
 def test_samples_that_expand_are_left_out(run):
     np.savez_compressed(run / "samples.npz", thumbnails=np.zeros((600, 2**20), np.uint8))
     assert "that expand to 600 MiB, more than the limit" in build_report(run).read_text(encoding="utf-8")
@@ -327,6 +328,7 @@ def test_code_runs_only_if_this_call_names_it(run, mine, option, command):
     assert not mine.with_name("ran").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_method_is_named_again(digits, mine, tmp_path):
     named = f"{mine}:Mine"
     run = coulomb.train(str(digits), out=str(tmp_path / "run"), method=named, **OPTIONS).path

@@ -26,6 +26,7 @@ def test_d(retried): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_skips_are_counted_by_reason_and_retries_are_listed(tmp_path, workers):
     (tmp_path / "test_one.py").write_text(TESTS)

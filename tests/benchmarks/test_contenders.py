@@ -124,6 +124,7 @@ def test_slopes():
     assert slope([(n, 5 * n**1.7) for n in (10, 20, 80)]) == pytest.approx(1.7)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not timing.STATUS.exists(), reason="needs /proc")
 def test_memory_of_a_fresh_process_is_seen():
     case = replace(BY_NAME["ntxent-8192x128"], n=4096, m=4096, dim=16)
@@ -132,6 +133,7 @@ def test_memory_of_a_fresh_process_is_seen():
     assert dense_mb > 2 * matrix > own_mb > 0
 
 
+@pytest.mark.slow
 def test_memory_of_a_process_that_fails_is_unknown():
     assert contenders.peak_of_fresh_process("coulomb", replace(SMALL_CASES[0], loss="NothingLoss")) is None
 

@@ -10,6 +10,7 @@ from benchmarks import gpu
 TINY = ("--device", "cpu", "--quick", "--repeats", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_everything_is_right_and_measured(run, tmp_path):
     out = tmp_path / "results.json"

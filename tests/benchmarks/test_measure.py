@@ -160,6 +160,7 @@ def test_the_table_of_cases():
     assert BY_NAME["queue-256x65536x128"].flops == 4 * 256 * 65536 * 128
 
 
+@pytest.mark.slow
 def test_the_text_tells_all():
     text = render_text(small_result(("dense",)))
     for words in (

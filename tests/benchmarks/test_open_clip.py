@@ -28,6 +28,7 @@ def test_what_waits_for_the_backward_pass_is_counted(mib):
     assert held_bytes(lambda x: (x.exp() + torch.ones(MIB)[:3]).sum(), [x]) < MIB / 100
 
 
+@pytest.mark.slow
 def test_memory_of_the_losses_here_is_linear():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

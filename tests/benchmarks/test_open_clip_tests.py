@@ -30,6 +30,7 @@ def test_neither(n):
 }
 
 
+@pytest.mark.slow
 def test_what_passes_with_whose_losses_is_told_apart(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

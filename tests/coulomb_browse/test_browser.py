@@ -38,6 +38,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
 def test_every_view_opens_quietly_fits_and_names_its_controls(visit, small, view, viewport):
@@ -137,6 +138,7 @@ def test_search_by_the_mean_of_several_minus_others(visit, small):
     settled(page, "300 images", ".status")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["upload", "paste", "drop"])
 def test_search_by_a_picture_of_the_user(visit, digits_index, way):
     page = visit(digits_index)
@@ -198,6 +200,7 @@ def canvas_colors(page):
     return len(picture.getcolors(1 << 24))
 
 
+@pytest.mark.slow
 def test_the_map_a_lasso_and_the_grid_beside_it(visit, small):
     page = visit(small, "map")
     page.locator("#map-canvas").wait_for(timeout=60_000)
@@ -229,6 +232,7 @@ def test_the_map_a_lasso_and_the_grid_beside_it(visit, small):
     settled(page, "300 images selected", ".status")
 
 
+@pytest.mark.slow
 def test_the_map_by_mouse_legend_and_clusters(visit, small):
     page = visit(small, "map")
     page.locator(".legend button").first.wait_for(timeout=60_000)
@@ -254,6 +258,7 @@ def test_the_map_by_mouse_legend_and_clusters(visit, small):
     page.wait_for_timeout(300)
 
 
+@pytest.mark.slow
 def test_duplicates_by_keyboard_survive_a_reload_and_are_exported(visit, small):
     page = visit(small, "duplicates")
     page.locator(".group").first.wait_for(timeout=60_000)
@@ -331,6 +336,7 @@ def test_label_errors_without_labels_say_so(visit, tmp_path):
     assert "no labels" in page.locator(".missing").inner_text()
 
 
+@pytest.mark.slow
 def test_label_a_few_then_classify_the_rest(visit, tmp_path):
     truth = Index.open(write_index(tmp_path / "clean", 300, clusters=6)).labels
     page = visit(write_index(tmp_path / "i", 300, labels=[None] * 300, clusters=6), "label")
@@ -435,6 +441,7 @@ def test_a_tap_opens_and_closes_an_image_on_a_phone(visit, small):
     assert page.locator("#details").is_hidden()
 
 
+@pytest.mark.slow
 def test_a_stopped_server_is_said_and_the_decision_taken_back(visit, small):
     page = visit(small, "duplicates")
     page.locator(".copy .drop").first.wait_for(timeout=60_000)

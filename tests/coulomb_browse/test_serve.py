@@ -62,6 +62,7 @@ def test_the_command_serves_the_page_until_it_is_interrupted(started):
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_two_commands_cannot_have_the_same_index_open(started, small):
     _, address = started()
     second = forked.coulomb("browse", small, "--no-open", cwd=small.parent)

@@ -322,6 +322,7 @@ class TestInBrowser:
         settled(page, "10 images", ".status")
         assert page.url.endswith("/#images")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("view", ["images", "map", "duplicates", "label-errors", "label"])
     @pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
     def test_texts_are_cards_in_every_view(self, visit, notes, view, viewport):

@@ -10,6 +10,7 @@ def test_both_engines_compute_the_same_loss():
     torch.testing.assert_close(loss_memory.stored_ntxent(*views), NTXentLoss(loss_memory.TEMPERATURE)(*views))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not loss_memory.STATUS.exists(), reason="needs /proc")
 def test_the_stored_matrix_is_seen_in_the_peak():
     matrix = 4096 * 4096 * 4 / 2**20

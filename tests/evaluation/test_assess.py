@@ -41,6 +41,7 @@ def state_of(module):
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
+@pytest.mark.slow
 def test_evaluation_leaves_encoders_unchanged(run, other, fine_tuning_updates, monkeypatch):
     """No parameter or buffer moves in any evaluation, and every module's mode is put back."""
     fine_tuning_updates(2)
@@ -100,6 +101,7 @@ def test_evaluation_has_all_metrics_and_is_written(run, fine_tuning_updates):
     assert "MAP@R" in page and "fine-tuned with 10 % of the labels" in page and "digit-3" in page
 
 
+@pytest.mark.slow
 def test_transfer(run, other):
     result = coulomb.evaluate(run.path, encoder=network(), on=str(other), progress=False)
     written = list((run.path / "transfer").glob("*.json"))

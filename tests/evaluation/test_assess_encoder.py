@@ -72,6 +72,7 @@ def agrees(train_data, test_data, folder, image_size):
     return result
 
 
+@pytest.mark.slow
 def test_rooms_agree_with_scikit_learn(tmp_path):
     source = subset("rooms.parquet", tmp_path, 300)
     table = pq.read_table(source)
@@ -163,6 +164,7 @@ def test_unreadable_images_are_listed(photos):
         evaluate(photos)
 
 
+@pytest.mark.slow
 def test_options_of_the_measurement(photos):
     assert evaluate(photos, knn_k=3)["starting_point"]["protocol"]["knn"]["k"] == 3
     assert evaluate(photos)["starting_point"]["protocol"]["knn"]["k_asked"] == 20

@@ -104,6 +104,7 @@ def test_pairing_makes_small_differences_significant():
     assert (paired["outcome"], unpaired["outcome"]) == ("better", "even")
 
 
+@pytest.mark.slow
 def test_one_chance_result_among_many_is_rare():
     """Two equally good encoders: any of six intervals excludes 0 in about 5% of comparisons, not in 5% of each."""
     alarms, trials = 0, 150

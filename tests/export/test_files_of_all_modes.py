@@ -42,6 +42,7 @@ def encoder_of(kind, folder, channels=3, dtype="uint8"):
     return run(folder, "convnet", width=8, channels=channels, canvas=48, dtype=dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "channels", "dtype"),
     [("published", 3, None), ("run", 3, "uint8"), ("run", 1, "uint8"), ("run", 1, "float32")],
@@ -62,6 +63,7 @@ def test_the_programs_of_exports_read_files_as_encode_does(tmp_path, kind, chann
     assert found.min() > 0.9999, dict(zip(paths, found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["published", "run"])
 def test_the_programs_refuse_what_encode_refuses(tmp_path, kind):
     values = np.linspace(0, 255, 40 * 40, dtype=np.float32).reshape(40, 40)

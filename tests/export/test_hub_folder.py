@@ -33,6 +33,7 @@ EVALUATION = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -21,6 +21,7 @@ def features(path, images):
     return onnxruntime.InferenceSession(path).run(["features"], {"images": images})[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -104,6 +105,7 @@ def test_nothing_is_written_if_features_differ(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_eight_bits_are_smaller_and_their_loss_is_measured(tmp_path):
     classes = np.repeat([0, 1], 60)
     images = np.stack([photo(40, 40, seed) // 2 + (120 if label else 0) for seed, label in enumerate(classes)])

@@ -34,6 +34,7 @@ def features(folder, given):
     return onnxruntime.InferenceSession(folder / "m.onnx").run(["features"], inputs)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

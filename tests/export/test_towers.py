@@ -27,6 +27,7 @@ def vectors(dim=5):
     return network.eval()
 
 
+@pytest.mark.slow
 def test_the_readme_compares_pictures_and_words_without_coulomb(tmp_path):
     run = pair(tmp_path / "run", {"image": "convnet", "it's a *caption*": texts()})
     result = to_onnx(run, tmp_path / "onnx")
@@ -52,6 +53,7 @@ def test_a_run_has_no_index_to_export(tmp_path):
         coulomb.Index.open(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_columns_that_share_a_tower_share_its_file_and_vectors_have_one(tmp_path):
     run = pair(tmp_path / "run", {"term": texts(), "numbers": vectors()})
     run.description["columns"]["gloss"] = {"kind": "text", "tower": "term"}

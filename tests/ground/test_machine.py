@@ -69,6 +69,7 @@ print(kept, count() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc only")
 def test_freed_memory_is_used_again():
     kept, faults = run_in_a_process(FAULTS).split()

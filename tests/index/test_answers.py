@@ -319,6 +319,7 @@ def test_copies_go_to_new_folders_and_the_originals_stay(index, tmp_path):
     assert copy_into_folders([{"cluster": -1, "path": "/none.png"}, rows[0]], tmp_path / "two") == (1, 1)
 
 
+@pytest.mark.slow
 def test_commands_print_what_python_returns(built, tmp_path):
     index = coulomb.Index.open(built)
     (tmp_path / "few.csv").write_text("id,label\na/00.png,x\nb/01.png,y\n")

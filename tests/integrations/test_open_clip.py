@@ -164,6 +164,7 @@ def test_autocast_does_not_round_the_logits():
             close(mine, right, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("loss", [ClipLoss(), SigLipLoss()], ids=["clip", "siglip"])
 def test_compiles_in_one_graph_as_part_of_a_task(loss):
@@ -304,6 +305,7 @@ print(sorted({"lightning", "transformers", "open_clip"} & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_no_other_library_is_imported():
     printed = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["[]", "[]"]

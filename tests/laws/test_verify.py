@@ -67,6 +67,7 @@ def alarms(certificate):
     return [f"{one.law}: {one.cause} ({one.figure})\n{one.example}" for one in certificate.failed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST.values())
 def test_no_false_alarm_for_any_loss_of_this_project(name):
     assert alarms(certify(subject_of(name), DEEP)) == []

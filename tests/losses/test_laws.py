@@ -237,6 +237,7 @@ FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # the first row of
 QUICK = {(name, "stored") for name in FIRST.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("row", "path"),

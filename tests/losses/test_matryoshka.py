@@ -217,6 +217,7 @@ def test_the_scale_of_a_call_gets_the_sum_of_the_gradients(passes):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_one_pass_is_as_accurate_as_a_loss_for_each_prefix(name, dtype, passes):
@@ -385,6 +386,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_tensor_grows_with_the_square_of_the_batch(name, passes):
     make, _, extras = CASES[name]

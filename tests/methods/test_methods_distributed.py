@@ -8,6 +8,7 @@ import pairs_distributed
 from coulomb.methods import METHODS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", methods_distributed.MAKE)
 def test_two_processes_are_one_with_the_whole_batch(processes, name):
     losses, state = methods_distributed.trained(name)

@@ -81,6 +81,7 @@ STREAMING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMING)
 def test_no_matrix_of_all_pairs(name, monkeypatch):
     from torch.profiler import ProfilerActivity, profile

@@ -83,6 +83,7 @@ def test_static_vectors_are_those_of_wordllama():
     assert not torch.allclose(random.backbone.vectors.weight, vectors)
 
 
+@pytest.mark.slow
 @INSTALLED
 def test_wordllama_is_read_and_not_imported():
     code = "import sys\nfrom coulomb.models import build_text_encoder\nbuild_text_encoder('static')\n"

@@ -113,6 +113,7 @@ def test_bad_input(call, message):
         call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("counts", [[4, 4], [6, 1], [0, 3]], ids=str)
 def test_banks_of_several_processes_equal_one_bank(processes, tmp_path, counts, mapped):

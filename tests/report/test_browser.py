@@ -54,6 +54,7 @@ def visit(browser, reports):
     assert complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["labeled", "unlabeled", "partial", "stopped", "hostile", "figures", "weights", "comparison"]
 )

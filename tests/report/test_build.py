@@ -272,6 +272,7 @@ def test_many_classes_share_a_mark(page_of, maker):
     assert shown["classes"][shown["class"][shown["labels"].index(55)]] == "species 55"
 
 
+@pytest.mark.slow
 def test_a_full_run_stays_small(page_of, maker):
     rng = np.random.default_rng(0)
     n = 1500

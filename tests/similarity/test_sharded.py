@@ -72,6 +72,7 @@ def test_a_process_that_exits_raises_in_the_others(processes, gather_elements, i
         assert value.startswith("RuntimeError: a process of the group stopped, or did not answer")
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_respond_raises_within_the_timeout(processes, tmp_path):
     (waited, message), _ = processes.run(2, sharded_failures.one_sleeps, tmp_path / "answered", timeout=3)
     assert message.startswith("RuntimeError: a process of the group stopped, or did not answer")

@@ -182,6 +182,7 @@ def test_more_workers_than_cores_are_not_started():
     assert image_samples(open_source("digits"), workers=10_000).workers == cores()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.exists(), reason="the real CIFAR-10 Parquet files are not at ../shared/data")
 def test_real_cifar_is_the_same_with_workers():
     one, two = (image_samples(open_source(REAL), workers=n) for n in (0, min(2, cores())))

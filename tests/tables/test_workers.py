@@ -69,6 +69,7 @@ def test_a_long_measurement_is_named_without_a_terminal(monkeypatch, caplog):
     ]
 
 
+@pytest.mark.slow
 def test_the_evaluation_shows_a_bar(digit_tree, tmp_path, quick, monkeypatch):
     run = coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, **quick | {"epochs": 1})
     output = on_a_terminal(monkeypatch, lambda: coulomb.evaluate(run.path, progress=True))

@@ -98,6 +98,7 @@ def whitened(pictures, tmp_path_factory):
     return train(pictures, None, tmp_path_factory.mktemp("runs") / "first", whitening=0.5, **NAMED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tune", ["all", "none", "whiten"])
 def test_a_run_from_a_whitened_one_begins_from_its_network(tune, whitened, pictures, tmp_path, caplog):
     again = {"encoder": f"run:{whitened.path}", "encoder_width": None, "tune": tune, "evaluate": True}
@@ -195,6 +196,7 @@ def test_neighbors_are_chosen_without_labels_only(pictures, weights, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tune", ["whiten", "none"])
 def test_runs_are_evaluated_and_reported(tune, pictures, weights, tmp_path):
     run = train(pictures, weights, tmp_path / "run", tune=tune, evaluate=True)
@@ -222,6 +224,7 @@ def test_the_live_knn_begins_with_that_of_the_weights_and_costs_no_pass_of_the_b
     assert [line["epoch"] for line in lines] == [0, 1, 2, 3] and len(calls) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tune", ["head", "none"])
 @pytest.mark.parametrize("method", ["simclr", "moco", "supcon"])
 def test_an_interrupted_run_continues_bit_identically(tune, method, pictures, weights, tmp_path):

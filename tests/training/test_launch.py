@@ -100,6 +100,7 @@ def safe_lines(run):
         return []
 
 
+@pytest.mark.slow
 def test_a_split_by_group_is_that_of_the_first_start(tmp_path, quick, caplog):
     """Resuming and evaluating use the same groups; a run without groups is warned about them."""
     houses = np.arange(60) // 3
@@ -130,6 +131,7 @@ MORE = {
 CASES = [(name, own) for name in METHODS for own in MORE.get(name, [{}])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "own"), CASES, ids=str)
 def test_every_method_resumes_bit_identically(digit_tree, tmp_path, quick, name, own):
     options = quick | {"method": name, "method_options": own, "knn_every": 2, "workers": 0}
@@ -225,6 +227,7 @@ def test_data_must_be_given():
             begin()
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_without_progress(digit_tree, tmp_path, quick, capfd):
     coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick | {"epochs": 1})
     assert capfd.readouterr() == ("", "")

@@ -60,6 +60,7 @@ def same(run, other):
     assert (run / "encoder.safetensors").read_bytes() == (other / "encoder.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_run_on_a_failing_server_equals_one_on_local_files(shards, whole, tmp_path, workers):
     with range_server(shards) as server:
@@ -76,6 +77,7 @@ def test_a_server_that_stays_away_ends_the_run_with_the_name_of_the_shard(shards
         assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_a_run_killed_anywhere_continues_as_if_nothing_had_happened(shards, whole, tmp_path, monkeypatch, kills):
     """Kills runs after random times: while tables are made, blocks are fetched, batches are trained or checkpoints written."""

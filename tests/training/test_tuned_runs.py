@@ -83,6 +83,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", CASES, ids=str)
 def test_a_run_resumes_bit_identically(photos, tmp_path, own):
     options = {name: value for name, value in QUICK.items() if name not in ("evaluate", "progress")} | own
@@ -96,6 +97,7 @@ def test_a_run_resumes_bit_identically(photos, tmp_path, own):
     assert not any("stay_close" in name for name in checkpoint_of(run))
 
 
+@pytest.mark.slow
 def test_lite0_resumes_without_its_package(photos, tmp_path, monkeypatch):
     pytest.importorskip("peft", reason="peft is not installed")
     options = {"encoder": "lite0", "image_size": 32, "batch_size": 8, "epochs": 2, "embedding_dim": 8, "workers": 0}
@@ -212,6 +214,7 @@ def test_two_processes(photos, tmp_path, own):
     assert list(load_encoder(tmp_path / "run").state_dict()) == list(start().state_dict())
 
 
+@pytest.mark.slow
 def test_an_adapted_run_is_evaluated_and_reported(photos, tmp_path):
     pytest.importorskip("peft", reason="peft is not installed")
     run = coulomb.train(photos, out=tmp_path / "run", tune="lora:2", **QUICK | {"evaluate": True})

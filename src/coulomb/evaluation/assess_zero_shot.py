@@ -15,14 +15,14 @@ from coulomb.index.named_classes import check_prompts
 from coulomb.metrics.evaluate import MEASUREMENTS
 from coulomb.metrics.knn import default_neighbors
 from coulomb.metrics.zero_shot import class_embeddings, class_prompts, zero_shot
-from coulomb.models import ImageNetwork, load_encoder
+from coulomb.models import ImageNetwork, has_weights, load_encoder
 from coulomb.models.encode import source_features
 from coulomb.models.image_encoder import ImageEncoder, with_check
 from coulomb.models.pair_encoder import PairEncoder
 from coulomb.models.saving import DESCRIPTION
 from coulomb.tables import Source
 from coulomb.tables.workers import cores, progress_bar
-from coulomb.training.plan.columns import begins_from_weights, by_column
+from coulomb.training.plan.column_towers import by_column
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import data_name
 from coulomb.training.plan.prepare import Part, arrange, measure
@@ -126,7 +126,7 @@ def _contestants(
         network = load_encoder(start)
         assert isinstance(network, ImageNetwork)
         chosen = by_column("encoder", trained_on.encoder, tuple(pair.columns)).get(column, "")
-        weights = begins_from_weights("image", chosen)
+        weights = has_weights(chosen)
         found["starting_point" if weights else "random_init"] = with_check(network)
     return found
 

@@ -58,6 +58,10 @@ class Tune:
             raise InputError(f"tune={text!r}: {kind} needs a whole number of at least 1, such as {kind}:2")
         return cls(kind, int(number))
 
+    def __str__(self) -> str:
+        """The value of the option."""
+        return self.kind if self.number is None else f"{self.kind}:{self.number}"
+
     @property
     def frozen(self) -> bool:
         """True if the backbone stays frozen and what is learned is an adapter behind it."""

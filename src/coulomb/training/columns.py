@@ -8,44 +8,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from coulomb.ground.errors import counted
 from coulomb.ground.files import write_atomically, write_json
-from coulomb.ground.randomness import derive_seed, generator, numpy_generator
+from coulomb.ground.randomness import derive_seed, generator
 from coulomb.kinds import Kind
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.kinds.image.views import contact_sheet
-from coulomb.kinds.text import LeftOutTokens, Text
-from coulomb.kinds.text.text import LEFT_OUT
-from coulomb.kinds.vector import MarginalViews, StoredViews, Vector
+from coulomb.kinds.vector import StoredViews, Vector
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method, build_pair_method
-from coulomb.models import Encoder, Tower, Towers, build_encoder, build_pair, load_encoder, save_encoder
+from coulomb.models import Encoder, Tower, Towers, build_pair, load_encoder, save_encoder
 from coulomb.models.build_pair import Pair
-from coulomb.models.build_text import build_text_encoder
 from coulomb.models.lora import merge_lora
 from coulomb.models.saving import DESCRIPTION
-from coulomb.models.text_network import TextNetwork
-from coulomb.models.vector_network import build_vector_encoder
 from coulomb.tables import Samples
-from coulomb.training.cells import column_cells, column_kind
 from coulomb.training.checkpoints import is_finished
 from coulomb.training.closed_form import fitted_adapters, set_adapter
-from coulomb.training.feature_cache import FeatureCache
+from coulomb.training.feature_cache import UNREADABLE, FeatureCache
 from coulomb.training.loop import Loop
 from coulomb.training.order import ColumnViews
-from coulomb.training.plan.columns import ColumnsPlan, TowerPlan
+from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stopping import Signals
+from coulomb.training.towers import KINDS, TowerPlan
 from coulomb.training.watching.live_pairs import LivePairs
 from coulomb.training.watching.records import Alarm, CorruptImages, MakeWatcher
 
 log = logging.getLogger("coulomb")
 
-MEASURED = 100_000  # vectors whose mean and deviation are taken
 SHEET = 8  # pictures of the contact sheet, and views of each
-UNREADABLE = "could not be read when its features were computed"
 
 
 class PlainFirst:
@@ -89,12 +81,12 @@ def fit_columns(
     for column in plan.columns:
         tower = plan.tower_of(column.name)
         encoder = encoders[tower.name]
-        cells[column.name] = column_cells(plan.table.columns[column.name], encoder)
+        of_kind = plan.kind_of(column.name)
+        cells[column.name] = of_kind.cells(plan.table.columns[column.name], encoder)
         kinds[column.name] = training_kind(plan, column.name, encoder)
-        if tower.kind == "text":
-            for note in cells[column.name].notes:
-                log.info("%s: %s", column.name, note)
-        if tower.kind == "image" and loop.first and not folder.views.exists():
+        for note in getattr(cells[column.name], "notes", ()):  # texts that were cut
+            log.info("%s: %s", column.name, note)
+        if of_kind.decoded and loop.first and not folder.views.exists():
             save_sheet(folder.views, plan, column.name, kinds[column.name])
         if tower.cached and not finished:
             cache = _cached(plan, loop, tower, encoder, column.name, cells, kinds, progress=progress)
@@ -140,29 +132,12 @@ def fit_columns(
 
 
 def training_kind(plan: ColumnsPlan, column: str, encoder: Encoder) -> Kind:
-    """Returns the kind of a column with the views that are contrasted with each other, if it is the only one.
-
-    Views of vectors have values of other training rows (SCARF). Views of a text are the same tokens if the encoder has
-    dropout (SimCSE); else they would be equal, and tokens are left out.
-    """
-    kind = column_kind(plan, column, encoder)
+    """Returns the kind of a column with the views that are contrasted with each other, if it is the only one."""
+    of_kind = plan.kind_of(column)
+    kind = of_kind.reader(plan.tower_of(column), encoder, plan.config)
     if plan.several:
         return kind
-    if isinstance(kind, Vector):
-        rows = plan.learned
-        if len(rows) > MEASURED:
-            rows = np.sort(numpy_generator(plan.config.seed, "marginals").choice(rows, MEASURED, replace=False))
-        return Vector(MarginalViews(np.asarray(plan.table.columns[column][rows], dtype=np.float32)))
-    if isinstance(kind, Text) and isinstance(encoder, TextNetwork) and not has_dropout(encoder):
-        special = frozenset(encoder.tokenizer.encode("").ids)
-        log.info("%s: %s has no dropout; views leave out %.0f%% of the tokens", column, encoder.name, 100 * LEFT_OUT)
-        return dataclasses.replace(kind, views=LeftOutTokens(special=special, padding=encoder.padding))
-    return kind
-
-
-def has_dropout(encoder: Encoder) -> bool:
-    """Whether two passes of the same cells differ in training."""
-    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in encoder.modules())
+    return of_kind.contrasted(kind, encoder, plan.table.columns[column], plan.learned, plan.config.seed)
 
 
 def save_sheet(path: Path, plan: ColumnsPlan, column: str, kind: Kind) -> None:
@@ -244,20 +219,10 @@ def new_pair(plan: ColumnsPlan, name: str) -> Pair:
 
 
 def new_encoder(plan: ColumnsPlan, tower: TowerPlan) -> Encoder:
-    """Builds the encoder of a tower by its name; tokens of a text encoder without weights come from the training texts."""
-    config, seed = plan.config, derive_seed(plan.config.seed, "encoder", tower.name)
-    if tower.kind == "image":
-        return build_encoder(
-            tower.encoder, channels=3, image_size=tower.image_size, seed=seed, **config.encoder_options
-        )
-    if tower.kind == "text":
-        texts = (plan.table.columns[name][row] for name in tower.columns for row in plan.learned.tolist())
-        return build_text_encoder(tower.encoder, texts=texts, longest=config.longest, seed=seed)
-    vectors = plan.table.columns[tower.name]
-    some = torch.from_numpy(np.asarray(vectors[plan.learned[:MEASURED]], dtype=np.float64))
-    mean, std = some.mean(0), some.std(0, unbiased=False)
-    std = torch.where(std > 0, std, torch.ones_like(std))
-    return build_vector_encoder(tower.encoder, dim=vectors.shape[1], mean=mean.tolist(), std=std.tolist(), seed=seed)
+    """Builds the encoder of a tower by its name."""
+    columns = [plan.table.columns[name] for name in tower.columns]
+    seed = derive_seed(plan.config.seed, "encoder", tower.name)
+    return KINDS[tower.kind].build(tower, columns, plan.learned, plan.config, seed)
 
 
 def _cached(
@@ -273,7 +238,7 @@ def _cached(
 ) -> FeatureCache:
     """Computes the features of the distinct training cells of a column once, by the frozen backbone."""
     distinct = np.unique(plan.first_rows(column)[plan.split.train])
-    views = plan.config.cached_views if tower.kind == "image" else 1
+    views = plan.config.cached_views if KINDS[tower.kind].decoded else 1
     path = loop.folder.path / f"features-{plan.place(column)}.f32"
     encoder.to(loop.device)
     cache = FeatureCache(path, distinct, views=views, dim=encoder.backbone_dim, seed=plan.config.seed)

@@ -53,6 +53,7 @@ def test_it_reads_what_numpy_writes(tmp_path, order):
                 np.testing.assert_array_equal(file[name], array)
 
 
+@pytest.mark.slow
 def test_archive_bomb_is_refused_before_it_expands(tmp_path):
     path = zeros(tmp_path / "a.npz", "images", 2**31 + 2**24)
     assert path.stat().st_size < 2**25

@@ -210,6 +210,7 @@ def test_an_option_that_the_method_refuses_is_shown(folder, monkeypatch):
     assert "tau_plus" in preflight(options | SMALL, progress=False)[0]["training"]["refused"]
 
 
+@pytest.mark.slow
 def test_micro_batches_need_less_memory_and_more_time():
     options = {"data": "digits", "encoder": "resnet10", "encoder_width": 8, "batch_size": 512, "precision": "32"}
     whole, micro, wide = (estimate(resolve(options | {"micro_batch": size})) for size in (None, 32, 1024))

@@ -167,6 +167,7 @@ def test_settings_of_a_training_are_left_out_if_only_a_head_is_trained(photos, m
     assert resolve({"data": photos, "tune": "none"}).config.head_epochs == 0
 
 
+@pytest.mark.slow
 def test_the_estimate_depends_on_what_is_trained(photos):
     memory = [
         estimate(resolve({"data": photos, "tune": tune}))["activation_bytes"] for tune in ("all", "last:1", "head")

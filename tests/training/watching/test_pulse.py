@@ -48,6 +48,7 @@ def without_pulse(lines):
     return [{k: v for k, v in line.items() if k not in NEGATIVES | ALWAYS | {FALSE, POSITIVE, DRIFT}} for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_pulse_of_every_method_changes_nothing(digit_tree, quick, tmp_path, method):
     """With a pulse at every second update, without, and resumed, weights and lines are the same."""

@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coulomb.training.plan.columns import ColumnsPlan, reopen_columns, resolve_columns
+from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.given import Given
 from coulomb.training.plan.plan import Plan, reopen, resolve
+from coulomb.training.plan.resolve_columns import reopen_columns, resolve_columns
 from coulomb.training.record.folder import RunFolder
 
 AnyPlan = Plan | ColumnsPlan

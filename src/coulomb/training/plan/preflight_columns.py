@@ -8,9 +8,10 @@ from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.text import visible
 from coulomb.tables.check_columns import check_columns, render_columns
 from coulomb.tables.columns import parse_columns
-from coulomb.training.plan.columns import ColumnsPlan, open_tables, resolve_columns, tune_text
+from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
+from coulomb.training.plan.resolve_columns import open_tables, resolve_columns
 
 
 def preflight_columns(options: Given | Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -68,7 +69,7 @@ def _add_plan(result: dict[str, Any], planned: ColumnsPlan) -> None:
                 "columns": list(tower.columns),
                 "kind": tower.kind,
                 "encoder": tower.encoder,
-                "tune": tune_text(tower.tune),
+                "tune": str(tower.tune),
                 "image_size": tower.image_size,
             }
             for tower in planned.towers
@@ -83,10 +84,9 @@ def _training_lines(planned: ColumnsPlan) -> list[str]:
     lines = []
     for tower in planned.towers:
         size = "" if tower.image_size is None else f" on {tower.image_size}×{tower.image_size} pixels"
-        begins = "its own weights" if tower.weights else "random weights"
-        changes = "frozen: its features are computed once" if tower.cached else f"tune {tune_text(tower.tune)}"
+        changes = "frozen: its features are computed once" if tower.cached else f"tune {tower.tune}"
         names = visible(", ".join(tower.columns))
-        lines.append(f"tower     {names}: {tower.encoder}{size}, from {begins}, {changes}")
+        lines.append(f"tower     {names}: {tower.encoder}{size}, from {tower.begins}, {changes}")
     return [
         *lines,
         f"training  {config.method}: {config.epochs} epochs, {planned.steps} steps of {config.batch_size} rows{each}",

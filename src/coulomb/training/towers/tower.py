@@ -1,0 +1,102 @@
+"""The tower of a column as it is planned, and what a run on columns asks of a kind of cells."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coulomb.kinds import Kind
+from coulomb.models import Encoder
+from coulomb.models.tuning import Tune
+from coulomb.training.plan.config import Config
+
+
+@dataclass(frozen=True)
+class TowerPlan:
+    """The tower of one column, or of several with the same encoder.
+
+    Attributes:
+        columns: that it reads; the first names it.
+        kind: of these columns.
+        encoder: by name.
+        tune: what the training changes.
+        weights: whether it begins from weights that exist.
+        image_size: side of the input in pixels; None for other kinds.
+        canvas: side of the square that pictures are stored as; None for other kinds.
+        pair: whether it is one of both towers of CLIP or SigLIP, with the projection into their common space.
+    """
+
+    columns: tuple[str, ...]
+    kind: str
+    encoder: str
+    tune: Tune
+    weights: bool
+    image_size: int | None = None
+    canvas: int | None = None
+    pair: bool = False
+
+    @property
+    def name(self) -> str:
+        """The first column."""
+        return self.columns[0]
+
+    @property
+    def begins(self) -> str:
+        """What it begins from, for people."""
+        return "its own weights" if self.weights else "random weights"
+
+    @property
+    def cached(self) -> bool:
+        """Whether its features are computed once, so that training reads them instead of the cells."""
+        return self.tune.kind == "none"
+
+
+class TowerKind(ABC):
+    """What a run on columns asks of a kind: which encoders read it, and how its cells and views come to them.
+
+    Attributes:
+        encoder: the encoder where none is given.
+        temperature: of the contrast between views of one column, where none is given.
+        decoded: whether cells are read by worker processes, and a frozen encoder sees several views of each.
+    """
+
+    encoder: str
+    temperature: float
+    decoded = False
+
+    @abstractmethod
+    def fits(self, encoder: str) -> bool:
+        """Returns False for the name of an encoder that reads another kind, as far as the name says it."""
+
+    def require(self, encoder: str) -> None:  # noqa: B027  # most need nothing
+        """Raises `InputError` if there is no such encoder, or its package is not installed."""
+
+    def begins_from_weights(self, encoder: str) -> bool:
+        """Returns True for an encoder that begins from weights that exist."""
+        return False
+
+    def sized(self, tower: TowerPlan, cells: Any, image_size: int | None, rows: int) -> TowerPlan:
+        """Returns the tower with the size of its input, if it has one: by the option, its cells and the training rows."""
+        return tower
+
+    @abstractmethod
+    def build(self, tower: TowerPlan, columns: Sequence[Any], rows: np.ndarray, config: Config, seed: int) -> Encoder:
+        """Builds the encoder by its name; what it must know of the data comes from these training rows of its columns."""
+
+    def cells(self, cells: Any, encoder: Encoder) -> Any:
+        """Returns the cells as the kind reads them for this encoder."""
+        return cells
+
+    def cells_of(self, rows: np.ndarray, cells: Any, encoder: Encoder) -> tuple[Any, np.ndarray]:
+        """Returns cells as `cells` does, at least those of these ``rows``, and where they are among them."""
+        return cells, rows
+
+    @abstractmethod
+    def reader(self, tower: TowerPlan, encoder: Encoder, config: Config) -> Kind:
+        """Returns the kind that reads the cells for this encoder."""
+
+    def contrasted(self, kind: Kind, encoder: Encoder, cells: Any, rows: np.ndarray, seed: int) -> Kind:
+        """Returns the kind with the views that are contrasted with each other, if the column is the only one."""
+        return kind
