@@ -18,7 +18,7 @@ from coulomb.index.encoders import same
 from coulomb.index.few_labels import Predictions, classify_rows
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
-from coulomb.index.kinds import TEXTS, require_images
+from coulomb.index.kinds import KINDS, TEXTS, require_images
 from coulomb.index.label_errors import find_label_errors
 from coulomb.index.lists import Answer, Rows
 from coulomb.index.named_classes import Names, check_prompts, classify_by_words, read_names, texts_of
@@ -194,7 +194,7 @@ class Answers:
 
     def _described(self, groups: list["Kept"], kept_in: "Answers") -> list[dict[str, Any]]:
         keep = kept_in.describe([group.row for group in groups])
-        shown = "text" if self.kind == TEXTS.name else "path"
+        shown = KINDS[self.kind].shown
         all_members = [member for group in groups for member in group.members]
         members = iter(
             self.describe(
@@ -459,7 +459,7 @@ class Answers:
         probabilities = np.round(found.probabilities.astype(float), 4)
         predicted, margin, unsure = found.predicted, found.margin, found.unsure
         entries = self.describe(rows.tolist()) if len(rows) else []
-        shown = "text" if self.kind == TEXTS.name else "path"
+        shown = KINDS[self.kind].shown
         images = [
             {
                 "id": entry["id"],

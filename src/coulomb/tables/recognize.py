@@ -110,8 +110,7 @@ def recognize(values: Any, asked: Asked) -> Recognized:
         kind = asked.require("image", "pictures")
         if not isinstance(values, PictureRows):
             return require_pictures(Recognized(kind, values, np.arange(len(values))), asked)
-        missing = np.flatnonzero(values.at < 0)
-        lost = {"missing or empty": _counted(missing)} if len(missing) else {}
+        lost = _missing(np.flatnonzero(values.at < 0))
         return require_pictures(_checked(Recognized(kind, values.source, values.at, lost=lost), asked), asked)
     if isinstance(values, list):
         values = _of_objects(values, asked)
@@ -170,9 +169,8 @@ def _lists(values: Any, asked: Asked) -> Recognized:
         parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
         found = _strings(decoded(pc.list_flatten(values), asked.where), replace_kind(asked, "text"))
         blank, empty = parents[found.at < 0], np.setdiff1d(np.arange(len(values)), parents)
-        lost = {"missing or empty": _counted(np.sort(np.concatenate([blank, empty])))}
-        kind = asked.require("text", "lists of texts")
-        return Recognized(kind, found.cells, found.at, parents, lost if len(blank) + len(empty) else {}, found.notes)
+        lost = _missing(np.sort(np.concatenate([blank, empty])))
+        return Recognized(asked.require("text", "lists of texts"), found.cells, found.at, parents, lost, found.notes)
     if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
         raise InputError(
             f"{asked.where}: lists of {visible(inner)} are neither texts nor vectors; choose another column"
@@ -189,8 +187,7 @@ def _lists(values: Any, asked: Asked) -> Recognized:
     if not width:
         raise InputError(f"{asked.where}: its lists hold no numbers")
     flat = pc.list_flatten(values.filter(lengths.is_valid())).to_numpy(zero_copy_only=False)
-    at = np.full(len(values), -1, dtype=np.int64)
-    at[present] = np.arange(len(present))
+    at = _places(present, len(values))
     return _vectors(_floats(flat).reshape(-1, width), at, kind, asked)
 
 
@@ -242,9 +239,7 @@ def _vectors(values: npt.NDArray[Any], at: Places, kind: str, asked: Asked) -> R
     bad = np.flatnonzero((at >= 0) & ~finite[at])
     at = at.copy()
     at[bad] = -1
-    lost = {}
-    if len(missing):
-        lost["missing or empty"] = _counted(missing)
+    lost = _missing(missing)
     if len(bad):
         lost["NaN or infinite values"] = _counted(bad)
     return _checked(Recognized(kind, values, at, lost=lost), asked)
@@ -269,8 +264,7 @@ def _numbers(values: Any, asked: Asked) -> Recognized:
             f"value ('{asked.name}:vector'); say which, or join columns of numbers to vectors ('{asked.name}+OTHER')"
         )
     present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    at = np.full(len(values), -1, dtype=np.int64)
-    at[present] = np.arange(len(present))
+    at = _places(present, len(values))
     flat = values.drop_null().cast(pa.float64() if not pa.types.is_floating(values.type) else values.type)
     return _vectors(flat.to_numpy(zero_copy_only=False)[:, None].astype(np.float32), at, "vector", asked)
 
@@ -302,7 +296,7 @@ def _strings(values: Any, asked: Asked) -> Recognized:
     kind = asked.require("text", "texts")
     at = np.where(blank, -1, np.arange(len(values)))
     texts = Texts(values.fill_null("") if values.null_count else values)
-    lost = {"missing or empty": _counted(np.flatnonzero(blank))} if blank.any() else {}
+    lost = _missing(np.flatnonzero(blank))
     notes = []
     if asked.kind == "text" and all(names_image(text) for text in sample):
         notes.append(f"{visible(asked.name)}: its texts are names of image files, such as {visible(sample[0])}.")
@@ -360,9 +354,7 @@ def _paths(values: Any, present: Places, sample: Sequence[str], asked: Asked) ->
     number = np.array([distinct.get(path, -1) for path in paths], dtype=np.int64)
     at = np.full(len(values), -1, dtype=np.int64)
     at[present] = number[coded.indices.to_numpy(zero_copy_only=False)]
-    lost = {}
-    if len(present) < len(values):
-        lost["missing or empty"] = _counted(np.setdiff1d(np.arange(len(values)), present))
+    lost = _missing(np.setdiff1d(np.arange(len(values)), present))
     if absent := [text for text, there in zip(given, exists, strict=True) if not there]:
         lost["its file does not exist"] = int((at[present] < 0).sum()), absent[:5]
     source: Source
@@ -377,10 +369,8 @@ def _encoded(values: Any, asked: Asked) -> Recognized:
     """Recognizes encoded images in an Arrow array of bytes."""
     kind = asked.require("image", "pictures")
     missing = values.is_null().to_numpy(zero_copy_only=False)
-    lost = {"missing or empty": _counted(np.flatnonzero(missing))} if missing.any() else {}
-    found = Recognized(
-        kind, EncodedBytes(values, asked.table), np.where(missing, -1, np.arange(len(values))), lost=lost
-    )
+    at = np.where(missing, -1, np.arange(len(values)))
+    found = Recognized(kind, EncodedBytes(values, asked.table), at, lost=_missing(np.flatnonzero(missing)))
     return require_pictures(_checked(found, asked), asked)
 
 
@@ -454,8 +444,7 @@ def _stacked(values: list[Any], asked: Asked) -> Recognized:
         raise InputError(
             f"{asked.where}: lists of type {rows.dtype} are neither texts nor vectors; choose another column"
         )
-    at = np.full(len(values), -1, dtype=np.int64)
-    at[present] = np.arange(len(present))
+    at = _places(present, len(values))
     return _vectors(_floats(rows), at, asked.require("vector", "lists of numbers"), asked)
 
 
@@ -465,10 +454,8 @@ def _objects(values: list[Any], asked: Asked) -> Recognized:
         "image", f"objects of type {type(next(filter(lambda each: each is not None, values))).__name__}"
     )
     present = [row for row, value in enumerate(values) if value is not None]
-    at = np.full(len(values), -1, dtype=np.int64)
-    at[present] = np.arange(len(present))
-    missing = np.flatnonzero(at < 0)
-    lost = {"missing or empty": _counted(missing)} if len(missing) else {}
+    at = _places(present, len(values))
+    lost = _missing(np.flatnonzero(at < 0))
     try:
         source = ImageListSource([values[row] for row in present])
     except InputError as error:
@@ -477,6 +464,18 @@ def _objects(values: list[Any], asked: Asked) -> Recognized:
             f"{asked.where}: cells of type {first} are neither pictures, texts nor vectors ({error}); choose another column"
         ) from None
     return Recognized(kind, source, at, lost=lost)
+
+
+def _places(present: Places | list[int], count: int) -> Places:
+    """Returns the place among the present entries of each of ``count`` entries, −1 for the others."""
+    at = np.full(count, -1, dtype=np.int64)
+    at[present] = np.arange(len(present))
+    return at
+
+
+def _missing(rows: Places) -> dict[str, tuple[int, list[str]]]:
+    """Returns the entry of ``lost`` for rows without a value; empty if there are none."""
+    return {"missing or empty": _counted(rows)} if len(rows) else {}
 
 
 def _counted(rows: Places) -> tuple[int, list[str]]:
