@@ -12,7 +12,6 @@ from torch import nn
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, published, save_encoder
-from coulomb.models.published import is_published, parse_name
 
 BUILT: list[dict] = []
 
@@ -171,12 +170,6 @@ def test_missing_library_is_an_error_before_a_run_begins(name, tmp_path, monkeyp
     with pytest.raises(InputError, match="encoder="):
         coulomb.train("digits", encoder=name, epochs=1, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
-
-
-def test_published_names():
-    assert is_published("hf:a/b") and is_published("timm:x") and not is_published("my.py:Net")
-    assert not is_published("resnet18") and not is_published(None)
-    assert parse_name("hf:a/b@weights")[:3] == ("hf", "a/b", True)
 
 
 @pytest.mark.parametrize("name", ["hf:resnet", "timm:resnet18"])

@@ -15,7 +15,7 @@ from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.models import Encoder, load_encoder
-from coulomb.models.starting_weights import is_local
+from coulomb.models.names import is_local
 from coulomb.tables import Columns
 from coulomb.tables.workers import progress_bar
 from coulomb.training.cells import encode_rows

@@ -15,15 +15,16 @@ from coulomb.models.image_network import (
     require_architecture,
 )
 from coulomb.models.lite0_weights import PREPROCESSING, read_tensors, weights_file
-from coulomb.models.published import WEIGHTS, is_published, require_channels
-from coulomb.models.starting_weights import build_local, find, is_local
+from coulomb.models.names import AT_WEIGHTS, is_local, is_published, names_weights
+from coulomb.models.published import require_channels
+from coulomb.models.starting_weights import build_local, find
 
 RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the same architecture without
 
 
 def has_weights(name: str | None) -> bool:
     """Returns True for encoders that start from weights: ``lite0``, ``hf:NAME@weights``, ``run:PATH``, a folder, …"""
-    return name is not None and (name in RANDOM or is_local(name) or (is_published(name) and name.endswith(WEIGHTS)))
+    return name in RANDOM or names_weights(name)
 
 
 def takes_width(name: str | None) -> bool:
@@ -103,7 +104,7 @@ def build_encoder(
             name, channels=channels, image_size=image_size, seed=seed, weights=weights, normalize=normalize
         )
     if not weights:
-        name = RANDOM.get(name) or (name.removesuffix(WEIGHTS) if is_published(name) else name)
+        name = RANDOM.get(name) or (name.removesuffix(AT_WEIGHTS) if is_published(name) else name)
     if name == "lite0":
         return build_lite0(channels, image_size, options)
     if name in BACKBONES:

@@ -13,8 +13,8 @@ from coulomb.models.build_text import build_text_encoder, published_source
 from coulomb.models.encoder import Encoder
 from coulomb.models.image_network import ImageNetwork
 from coulomb.models.library_preprocessing import first_line
-from coulomb.models.published import Published, import_library, quiet
-from coulomb.models.starting_weights import is_local
+from coulomb.models.names import Published, is_local
+from coulomb.models.published import import_library, quiet
 from coulomb.models.text_layout import Repository
 from coulomb.models.text_network import TextNetwork
 

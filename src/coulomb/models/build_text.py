@@ -9,10 +9,10 @@ import torch
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models import wordllama
-from coulomb.models.published import WEIGHTS, Published, import_library, is_published, parse_name
+from coulomb.models.names import Published, is_local, is_published, local_path, parse_name
+from coulomb.models.published import import_library
 from coulomb.models.published_text import build_published_text
 from coulomb.models.saving import DESCRIPTION, load_encoder, random_encoder, read_description
-from coulomb.models.starting_weights import RUN, is_local
 from coulomb.models.text_backbones import LONGEST, TEXT_BACKBONES, TEXT_OPTIONS, StaticVectors
 from coulomb.models.text_layout import Repository
 from coulomb.models.text_network import TextNetwork, assemble_text, require_texts
@@ -112,7 +112,7 @@ def published_source(name: str) -> Published | None:
         return parsed
     if not is_local(name):
         return None
-    path = _folder(name)
+    path = local_path(name)
     if not path.is_dir():
         raise InputError(f"encoder={name!r}: there is no folder {str(path)!r}; check the path")
     if (path / DESCRIPTION).is_file():
@@ -131,7 +131,7 @@ def takes_texts(name: str) -> bool:
     A model for images and texts takes images by its name alone; `coulomb.models.build_pair` builds both.
     """
     if is_local(name):
-        folder = _folder(name)
+        folder = local_path(name)
         if (folder / DESCRIPTION).is_file():
             return read_description(folder / DESCRIPTION).get("cells") == TextNetwork.cells
         if not folder.is_dir():
@@ -141,7 +141,7 @@ def takes_texts(name: str) -> bool:
             return False
     else:
         return name in TEXT_BACKBONES
-    source = Published("hf", str(_folder(name)), True) if is_local(name) else parse_name(name)
+    source = Published("hf", str(local_path(name)), True) if is_local(name) else parse_name(name)
     transformers = None if is_local(name) else import_library("hf")
     if transformers is not None and source.name in transformers.CONFIG_MAPPING:
         config = vars(transformers.AutoConfig.for_model(source.name))
@@ -153,17 +153,13 @@ def takes_texts(name: str) -> bool:
     return "vocab_size" in config and not any(entry in config for entry in OF_IMAGES)
 
 
-def _folder(name: str) -> Path:
-    return Path(name.removeprefix(RUN).removesuffix(WEIGHTS)).expanduser()
-
-
 def _build_existing(
     name: str, *, texts: Iterable[Any] | None, longest: int | None, seed: int, weights: bool
 ) -> TextNetwork:
     """Builds ``hf:NAME``, ``run:FOLDER`` or the encoder of a folder."""
     source = published_source(name)
     if source is None:
-        return _build_own(_folder(name), name, longest, seed, weights)
+        return _build_own(local_path(name), name, longest, seed, weights)
     with seeded_initialization(seed, "encoder", name):
         source = source._replace(weights=source.weights and weights)
         return build_published_text(name, source, texts=texts, longest=longest)

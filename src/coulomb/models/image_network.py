@@ -24,8 +24,9 @@ from coulomb.models.backbones import (
 from coulomb.models.encoder import Encoder
 from coulomb.models.installed import build_installed, installed_encoders
 from coulomb.models.lite0 import Lite0
+from coulomb.models.names import Published, is_published, parse_name
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.models.published import Published, import_library, is_published, parse_name, published_backbone
+from coulomb.models.published import import_library, published_backbone
 
 
 class Normalization(nn.Module):

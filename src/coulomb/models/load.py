@@ -13,11 +13,10 @@ from coulomb.models.backbones import BACKBONES
 from coulomb.models.build_text import build_text_encoder, takes_texts
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.installed import installed_encoders
+from coulomb.models.names import RUN, is_local, is_published, names_weights
 from coulomb.models.pair_encoder import DESCRIPTION as TOWERS
 from coulomb.models.pair_encoder import PairEncoder
-from coulomb.models.published import WEIGHTS
 from coulomb.models.published_pair import PublishedPair, is_published_pair
-from coulomb.models.starting_weights import is_local
 from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.trained_encoder import TrainedEncoder
@@ -75,7 +74,7 @@ def _open_text(name: str, module: nn.Module | None, image_size: int | None) -> T
 
 def has_text_weights(name: str) -> bool:
     """Returns True for the name of an encoder of texts that has weights."""
-    return (is_local(name) or name == "static" or name.endswith(WEIGHTS)) and takes_texts(name)
+    return (name == "static" or names_weights(name)) and takes_texts(name)
 
 
 def _open(
@@ -118,7 +117,7 @@ def run_path(name: str | Path) -> Path | None:
 
     Folders take precedence over names, except for folders of transformers, which have a ``config.json``.
     """
-    path = Path(str(name).removeprefix("run:")).expanduser()
+    path = Path(str(name).removeprefix(RUN)).expanduser()
     if path.name == "encoder.safetensors" and (path.parent / "encoder.json").is_file():
         return path.parent
     ours = any((path / file).is_file() for file in RUN_FILES)
@@ -129,7 +128,7 @@ def require_weights(name: str) -> None:
     """Raises `InputError` unless an encoder of this name has weights."""
     if has_weights(name):
         return
-    published = name.startswith(("hf:", "timm:"))
+    published = is_published(name)
     random = published or name in BACKBONES or name in installed_encoders()
     problem = "has random weights" if random else "neither a run folder nor an encoder"
     remedy = f"{name}@weights" if published else "a run folder, lite0, hf:NAME@weights or timm:NAME@weights"

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,11 +15,8 @@ from torch import Tensor, nn
 
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.models.library_preprocessing import first_line, of_timm, of_transformers
+from coulomb.models.names import LIBRARIES, Published, parse_name
 from coulomb.models.preprocessing import Preprocessing
-
-KINDS = {"hf": "transformers", "timm": "timm"}  # prefix → the library that must be installed
-EXAMPLES = {"hf": "hf:facebook/dinov2-small or hf:resnet", "timm": "timm:resnet18 or timm:vit_tiny_patch16_224@weights"}
-WEIGHTS = "@weights"
 
 
 class Backbone(NamedTuple):
@@ -31,38 +27,9 @@ class Backbone(NamedTuple):
     preprocessing: Preprocessing | None = None
 
 
-class Published(NamedTuple):
-    """A parsed name: ``kind`` (hf or timm), ``name`` in the library, and whether published ``weights`` are used.
-
-    A folder on this machine has a ``description``, the content of its config.json, and a ``file`` if its weights have another
-    name than model.safetensors.
-    """
-
-    kind: str
-    name: str
-    weights: bool
-    file: Path | None = None
-    description: dict[str, Any] | None = None
-
-
-def is_published(name: str | None) -> bool:
-    """Returns True for ``hf:…`` and ``timm:…``."""
-    return name is not None and name.partition(":")[0] in KINDS and ":" in name
-
-
-def parse_name(text: str) -> Published:
-    """Parses ``hf:NAME`` or ``timm:NAME`` (random weights), optionally with ``@weights`` (published weights)."""
-    kind, _, name = text.partition(":")
-    weights = name.endswith(WEIGHTS)
-    name = name.removesuffix(WEIGHTS)
-    if not name:
-        raise InputError(f"encoder={text!r}: must be {kind}:NAME, for example {EXAMPLES[kind]}")
-    return Published(kind, name, weights)
-
-
 def import_library(kind: str) -> ModuleType:
     """Imports the library for a kind of name. Raises `InputError` with the command that installs it, or with its error."""
-    library = KINDS[kind]
+    library = LIBRARIES[kind]
     try:
         return import_module(library)
     except ModuleNotFoundError as error:
@@ -81,7 +48,7 @@ def _import_error(kind: str, error: BaseException) -> InputError:
         hint = "; install the torchvision that matches this torch, the CPU build with the CPU build" + (
             "" if kind == "timm" else ", or remove it"
         )
-    return InputError(f"encoder={kind}:…: {KINDS[kind]} is installed but cannot be imported ({why}){hint}")
+    return InputError(f"encoder={kind}:…: {LIBRARIES[kind]} is installed but cannot be imported ({why}){hint}")
 
 
 class HFBackbone(nn.Module):

@@ -5,9 +5,9 @@ from typing import Any
 
 from coulomb.models.build_pair import NEEDED, build_pair, is_pair
 from coulomb.models.encoder import Encoder
+from coulomb.models.names import AT_WEIGHTS, is_local, is_published
 from coulomb.models.pair_encoder import PairEncoder
-from coulomb.models.published import WEIGHTS, import_library, is_published
-from coulomb.models.starting_weights import is_local
+from coulomb.models.published import import_library
 from coulomb.models.text_layout import Repository
 
 IMAGE, TEXT = "image", "text"  # the names of its columns
@@ -51,9 +51,9 @@ def is_published_pair(name: str) -> bool:
     if is_local(name):
         folder = Path(name).expanduser()
         return (folder / "config.json").is_file() and is_pair(name)
-    if not (is_published(name) and name.startswith("hf:") and name.endswith(WEIGHTS)):
+    if not (is_published(name) and name.startswith("hf:") and name.endswith(AT_WEIGHTS)):
         return False
-    model = name.removeprefix("hf:").removesuffix(WEIGHTS)
+    model = name.removeprefix("hf:").removesuffix(AT_WEIGHTS)
     if model in import_library("hf").CONFIG_MAPPING:  # a model type, which has no weights
         return False
     entries = Repository(model, name).entries("config.json")

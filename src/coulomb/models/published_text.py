@@ -15,7 +15,8 @@ from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.reading import Shape, check_file, check_shape, list_of, maybe, table, text, whole
 from coulomb.kinds.text import Tokens
 from coulomb.models.library_preprocessing import first_line
-from coulomb.models.published import Published, import_library, quiet, require_complete, without_pooling
+from coulomb.models.names import Published
+from coulomb.models.published import import_library, quiet, require_complete, without_pooling
 from coulomb.models.text_backbones import StaticVectors, mean_of_tokens
 from coulomb.models.text_layout import (
     ACTIVATIONS,

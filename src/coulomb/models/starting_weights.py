@@ -13,26 +13,15 @@ from coulomb.models.image_network import (
     measure_feature_dim,
     require_images,
 )
-from coulomb.models.published import WEIGHTS as AT_WEIGHTS
-from coulomb.models.published import Published, is_published, require_channels
+from coulomb.models.names import PICKLES, RUN, Published, local_path
+from coulomb.models.published import require_channels
 from coulomb.models.saving import DESCRIPTION, WEIGHTS, load_encoder, random_encoder, read_description
-from coulomb.models.user_code import is_user_code
 
-RUN = "run:"
-PICKLES = (".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle")
 FILE = "model.safetensors"
 CONVERT = (
     "convert the tensors once, where you trust the file: "
     "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
 )
-
-
-def is_local(name: str | None) -> bool:
-    """Returns True for ``run:PATH``, for a folder, and for the path of a file with weights."""
-    if name is None or is_user_code(name) or is_published(name):
-        return False
-    looks_like_path = name.startswith((".", "/", "~")) or Path(name).suffix in (".safetensors", *PICKLES)
-    return name.startswith(RUN) or looks_like_path or Path(name).is_dir()
 
 
 def find(name: str) -> Path | Published:
@@ -41,7 +30,7 @@ def find(name: str) -> Path | Published:
     Raises:
         InputError: there is no such file or folder, the file is a pickle, or nothing describes its architecture.
     """
-    path = Path(name.removeprefix(RUN).removesuffix(AT_WEIGHTS)).expanduser()
+    path = local_path(name)
     if path.suffix in PICKLES:
         raise InputError(
             f"encoder={name!r}: is a pickle, which could run code; {CONVERT.replace('FILE', repr(path.name))}"

@@ -13,8 +13,7 @@ from coulomb.kinds.text import LeftOutTokens, Text
 from coulomb.kinds.text.text import LEFT_OUT
 from coulomb.models import Encoder
 from coulomb.models.build_text import build_text_encoder, require_text_encoder
-from coulomb.models.published import WEIGHTS, is_published
-from coulomb.models.starting_weights import is_local
+from coulomb.models.names import is_local, is_published, names_weights
 from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_network import TextNetwork
 from coulomb.training.plan.config import Config
@@ -39,7 +38,7 @@ class TextTowers(TowerKind):
 
     def begins_from_weights(self, encoder: str) -> bool:
         """Returns True for published weights and folders, and for the token vectors of ``static``."""
-        return encoder == "static" or is_local(encoder) or (is_published(encoder) and encoder.endswith(WEIGHTS))
+        return encoder == "static" or names_weights(encoder)
 
     def build(self, tower: TowerPlan, columns: Sequence[Any], rows: np.ndarray, config: Config, seed: int) -> Encoder:
         """Builds the network; tokens of one without weights come from the training texts."""
