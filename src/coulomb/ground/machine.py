@@ -52,6 +52,13 @@ def preferred_kernel(processor: str, capability: str, override: str | None = Non
     return "oneDNN" if "AuthenticAMD" in processor and capability == "AVX512" else "torch.mm"
 
 
+def fast_bf16() -> bool:
+    """Returns True if this machine multiplies bfloat16 in hardware; emulation is slower than float32."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return FAST_BFLOAT16
+
+
 def exclude_(
     tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor, out: Tensor | None = None
 ) -> Tensor:

@@ -19,8 +19,7 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.team import Torchrun, torchrun
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import count_processes
-from coulomb.training.plan.resolved import Resolved
+from coulomb.training.plan.resolved import Resolved, count_processes
 
 log = logging.getLogger("coulomb")
 

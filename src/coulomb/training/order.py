@@ -20,7 +20,7 @@ from coulomb.tables.shards.ahead import reading_ahead
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.split import epoch_order
 from coulomb.tables.workers import ErrorsAsData, no_change
-from coulomb.training.plan.plan import batches_per_epoch
+from coulomb.training.plan.resolved import batches_per_epoch
 
 
 @dataclass(kw_only=True)

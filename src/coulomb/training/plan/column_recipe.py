@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from coulomb.ground.machine import fast_bf16
 from coulomb.methods import METHODS, PAIR_METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.build_pair import pair_facts
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import fast_bf16
 from coulomb.training.towers import KINDS, TowerPlan
 
 LEAST_TEMPERATURE = 0.01  # of method clip, its option's default

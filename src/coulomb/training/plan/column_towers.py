@@ -9,7 +9,7 @@ from coulomb.models.tuning import Tune
 from coulomb.tables import Columns
 from coulomb.tables.columns import Column
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Split
+from coulomb.training.plan.resolved import Split
 from coulomb.training.towers import KINDS, TowerPlan
 
 FEW = 20_000  # pairs below which towers with weights stay frozen

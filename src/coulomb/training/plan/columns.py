@@ -16,9 +16,7 @@ from coulomb.tables.scored import ScoredPairs
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.plan import batches_per_epoch
-from coulomb.training.plan.prepare import Split
-from coulomb.training.plan.resolved import Steps
+from coulomb.training.plan.resolved import Split, Steps, batches_per_epoch
 from coulomb.training.record.provenance import column_fingerprint
 from coulomb.training.towers import KINDS, TowerKind, TowerPlan
 
@@ -67,7 +65,7 @@ class ColumnsPlan(Steps):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learned", learned_rows(self.split, self.cell_ids))
-        steps = batches_per_epoch(len(self.learned), self.config.batch_size, self.processes)
+        steps = batches_per_epoch(len(self.learned), self.config.batch_size, self.processes, "row")
         object.__setattr__(self, "steps_per_epoch", steps)
 
     @property

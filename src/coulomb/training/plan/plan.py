@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from coulomb.ground.errors import InputError, counted
@@ -35,7 +34,7 @@ from coulomb.training.plan.given import Given
 from coulomb.training.plan.prepare import Facts, Prepared, arrange, decode, measure, open_data
 from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.recipes_from_weights import from_weights
-from coulomb.training.plan.resolved import Steps
+from coulomb.training.plan.resolved import Steps, batches_per_epoch, count_processes
 from coulomb.training.plan.start import AUTO
 from coulomb.training.record.folder import RunFolder, free_folder, read_split
 from coulomb.training.record.provenance import changed, fingerprints
@@ -338,29 +337,3 @@ def matches_labels(method: type[Method]) -> bool:
     Methods with a center or a weight vector per class declare ``class_counts`` or ``num_classes`` instead.
     """
     return method.needs_labels and not {"class_counts", "num_classes"} & set(accepted_parameters(method)[0])
-
-
-def count_processes(config: Config) -> int:
-    """Returns the number of processes that a run begins with: by default one per GPU, or one on the CPU."""
-    gpus = 0 if config.accelerator == "cpu" else torch.cuda.device_count()
-    return config.num_nodes * (config.devices or max(gpus, 1))
-
-
-def batches_per_epoch(images: int, batch_size: int, processes: int = 1) -> int:
-    """Returns the number of full batches of ``batch_size`` per epoch and process.
-
-    Raises:
-        InputError: there are fewer images than one batch.
-    """
-    available = images // processes
-    if available >= batch_size:
-        return available // batch_size
-    each = f" for each of the {processes} processes" if processes > 1 else ""
-    if available < 2:
-        remedy = "use fewer processes" if each else "add images, or pass the held-out ones as test"
-        raise InputError(
-            f"data: {available} training image{'s' * (available != 1)}{each}; contrastive learning needs at least 2: {remedy}"
-        )
-    raise InputError(
-        f"batch_size={batch_size}: larger than the {available} training images{each}; use batch_size={available} or less"
-    )

@@ -29,6 +29,7 @@ from coulomb.tables.groups import find_groups, grouped_sentence, grouped_split, 
 from coulomb.tables.split import LongTail, imbalance, long_tail_subset, most_frequent_class
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
+from coulomb.training.plan.resolved import Split
 from coulomb.training.plan.start import FROM_SCRATCH, Start, choose_start
 
 log = logging.getLogger("coulomb")
@@ -60,15 +61,6 @@ class Part:
         if len(chosen) > most:
             chosen = np.sort(numpy_generator(seed, purpose).choice(chosen, most, replace=False))
         return Part(self.images, chosen, self.labels)
-
-
-@dataclass(frozen=True)
-class Split:
-    """Indices of the training and of the held-out images (of the test set, if there is one), and a description of both."""
-
-    train: np.ndarray
-    test: np.ndarray
-    sentence: str
 
 
 @dataclass(frozen=True)
@@ -200,18 +192,11 @@ def measure(config: Config, source: Source, test_source: Source | None = None) -
         channels=config.channels or start.channels or surveyed.channels,
         labeled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
-        fast_bf16=fast_bf16(),
+        fast_bf16=machine.fast_bf16(),
         survey=surveyed,
         split=split,
         start=start,
     )
-
-
-def fast_bf16() -> bool:
-    """Returns True if this machine multiplies bfloat16 in hardware; emulation is slower than float32."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return machine.FAST_BFLOAT16
 
 
 def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts) -> Prepared:

@@ -24,8 +24,7 @@ from coulomb.training.plan.column_towers import plan_towers
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import count_processes
-from coulomb.training.plan.prepare import Split
+from coulomb.training.plan.resolved import Split, count_processes
 from coulomb.training.record.folder import RunFolder, free_folder, read_split
 from coulomb.training.record.provenance import changed
 

@@ -1,14 +1,26 @@
 """What the training loop reads of a plan, whatever its samples are; and the steps of a run."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import nn
 
+from coulomb.ground.errors import InputError, counted
 from coulomb.methods import Method
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.training.plan.config import Config
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows for training and held-out rows (of the test set, if there is one), and a description of both."""
+
+    train: np.ndarray
+    test: np.ndarray
+    sentence: str
 
 
 class Steps:
@@ -104,3 +116,29 @@ class Resolved(Protocol):
     def updates(self) -> int:
         """Optimizer steps in the whole run."""
         ...
+
+
+def count_processes(config: Config) -> int:
+    """Returns the number of processes that a run begins with: by default one per GPU, or one on the CPU."""
+    gpus = 0 if config.accelerator == "cpu" else torch.cuda.device_count()
+    return config.num_nodes * (config.devices or max(gpus, 1))
+
+
+def batches_per_epoch(samples: int, batch_size: int, processes: int = 1, noun: str = "image") -> int:
+    """Returns the number of full batches of ``batch_size`` per epoch and process.
+
+    Raises:
+        InputError: there are fewer samples than one batch; ``noun`` says what they are.
+    """
+    available = samples // processes
+    if available >= batch_size:
+        return available // batch_size
+    each = f" for each of the {processes} processes" if processes > 1 else ""
+    if available < 2:
+        remedy = "use fewer processes" if each else f"add {noun}s, or pass the held-out ones as test"
+        raise InputError(
+            f"data: {counted(available, f'training {noun}')}{each}; contrastive learning needs at least 2: {remedy}"
+        )
+    raise InputError(
+        f"batch_size={batch_size}: larger than the {available} training {noun}s{each}; use batch_size={available} or less"
+    )
