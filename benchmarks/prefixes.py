@@ -18,33 +18,49 @@ from torch import Tensor
 from benchmarks.command import Json, Repeats, command, progress, show
 from benchmarks.timing import describe_machine, resident_mib
 from coulomb.ground.errors import InputError
-from coulomb.losses import InfoNCELoss, MatryoshkaLoss, NTXentLoss
+from coulomb.losses import InfoNCELoss, JointInfoNCELoss, MatryoshkaLoss, NTXentLoss, SupConLoss
+from coulomb.losses.options import Loss
 
 PAIRS, DIMS, TEMPERATURE = 4096, (64, 128, 256, 512, 1024), 0.05
 STEP = "import sys; from benchmarks.prefixes import print_step; print_step(*sys.argv[1:])"  # of a fresh process
 SAME = 1e-5  # relative difference of losses and of gradients' norms, beyond which a contestant computes something else
 
-LOSSES: dict[str, tuple[str, Callable[[], InfoNCELoss | NTXentLoss]]] = {
-    "one": ("InfoNCE, one direction", lambda: InfoNCELoss(TEMPERATURE)),
-    "both": ("InfoNCE, both directions", lambda: InfoNCELoss(TEMPERATURE, symmetric=True)),
-    "views": ("NT-Xent, two views", lambda: NTXentLoss(TEMPERATURE)),
-}
 Step = Callable[[Tensor, Tensor], Tensor]
 
 
-def longest(loss: InfoNCELoss | NTXentLoss, dims: Sequence[int]) -> Step:
+def pairs_of(loss: Loss) -> Step:
+    """Returns the loss of queries and positives."""
+    return loss
+
+
+def labeled(loss: Loss) -> Step:
+    """Returns the loss of two views of samples with eight samples per label."""
+    return lambda query, positive: loss(torch.stack([query, positive], 1), torch.arange(len(query)) // 8)
+
+
+# Name → (title, loss, how it is called)
+LOSSES: dict[str, tuple[str, Callable[[], Loss], Callable[[Loss], Step]]] = {
+    "one": ("InfoNCE, one direction", lambda: InfoNCELoss(TEMPERATURE), pairs_of),
+    "both": ("InfoNCE, both directions", lambda: InfoNCELoss(TEMPERATURE, symmetric=True), pairs_of),
+    "views": ("NT-Xent, two views", lambda: NTXentLoss(TEMPERATURE), pairs_of),
+    "labels": ("SupCon, two views with labels", lambda: SupConLoss(TEMPERATURE), labeled),
+    "joint": ("joint InfoNCE, all directions", lambda: JointInfoNCELoss(TEMPERATURE), pairs_of),
+}
+
+
+def longest(loss: Loss, call: Callable[[Loss], Step], dims: Sequence[int]) -> Step:
     """Returns the loss of the longest prefix."""
-    return lambda query, positive: loss(query[:, : dims[-1]], positive[:, : dims[-1]])
+    return lambda query, positive: call(loss)(query[:, : dims[-1]], positive[:, : dims[-1]])
 
 
-def together(loss: InfoNCELoss | NTXentLoss, dims: Sequence[int]) -> Step:
+def together(loss: Loss, call: Callable[[Loss], Step], dims: Sequence[int]) -> Step:
     """Returns `MatryoshkaLoss`."""
-    return MatryoshkaLoss(loss, dims)
+    return call(MatryoshkaLoss(loss, dims))
 
 
-def apart(loss: InfoNCELoss | NTXentLoss, dims: Sequence[int]) -> Step:
+def apart(loss: Loss, call: Callable[[Loss], Step], dims: Sequence[int]) -> Step:
     """Returns the sum of a loss per prefix."""
-    return lambda query, positive: torch.stack([longest(loss, [dim])(query, positive) for dim in dims]).sum()
+    return lambda query, positive: torch.stack([longest(loss, call, [dim])(query, positive) for dim in dims]).sum()
 
 
 CONTESTANTS: dict[str, tuple[str, Callable[..., Step]]] = {
@@ -120,7 +136,8 @@ def print_step(loss: str, contestant: str, pairs: str, dims: str) -> None:
     query, noise = (torch.randn(int(pairs), lengths[-1], generator=draw) for _ in range(2))
     positive = (query + noise).requires_grad_()
     query.requires_grad_()
-    step = CONTESTANTS[contestant][1](LOSSES[loss][1](), lengths)
+    _, make, call = LOSSES[loss]
+    step = CONTESTANTS[contestant][1](make(), call, lengths)
     with contextlib.suppress(OSError):  # resets the recorded peak
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before, peak = resident_mib("VmRSS"), 0.0
@@ -163,7 +180,9 @@ def render(result: dict[str, Any]) -> str:
 
 
 def main(
-    loss: Annotated[list[str] | None, typer.Option(help="only this loss: one, both or views; may be repeated")] = None,
+    loss: Annotated[
+        list[str] | None, typer.Option(help=f"only this loss: {', '.join(LOSSES)}; may be repeated")
+    ] = None,
     pairs: Annotated[int, typer.Option(help="number of pairs", min=2)] = PAIRS,
     dims: Annotated[str, typer.Option(help="lengths of the prefixes, ascending")] = ",".join(map(str, DIMS)),
     repeats: Repeats = 3,

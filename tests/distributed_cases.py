@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from coulomb import losses
 from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
-from coulomb.similarity import matrix
+from coulomb.similarity import matrix, policy, prefixes
 
 UNEVEN = {1: [12], 2: [7, 5], 3: [5, 1, 6], 4: [3, 1, 6, 2]}
 EVEN = {1: [12], 2: [6, 6], 3: [4, 4, 4], 4: [3, 3, 3, 3]}
@@ -59,6 +59,28 @@ class OfCall(nn.Module):
     def forward(self, *rows):
         given = {} if self.bias is None else {"bias": self.bias}
         return self.loss(*rows, scale=self.log_scale.exp(), **given)
+
+
+def in_one_pass(call):
+    """The call of a `MatryoshkaLoss`, whose prefixes share passes over the similarities if there are several processes."""
+
+    def run(*given):
+        counted, forward = [], prefixes.forward
+        prefixes.forward = lambda *a: counted.append(1) or forward(*a)
+        try:
+            with policy.override(saved=0):
+                result = call(*given)
+        finally:
+            prefixes.forward = forward
+        assert bool(counted) == (dist.is_initialized() and dist.get_world_size() > 1)
+        return result
+
+    return run
+
+
+def nested(make, **kept):
+    """A constructor of `MatryoshkaLoss` around a loss."""
+    return lambda t, **k: losses.MatryoshkaLoss(make(t, **kept, **k), [1, 2, 4], [0.5, 1, 2])
 
 
 # name → (constructor of a loss given a temperature and options, call with views x, y [N, D] and labels [N])
@@ -142,6 +164,36 @@ CASES = {
         lambda t, **k: losses.MatryoshkaLoss(losses.SupConLoss(t, **k), [2, 4]),
         lambda f, x, y, l: f(torch.stack([x, y], 1), l),
     ),
+    "Matryoshka in one pass": (nested(losses.InfoNCELoss), in_one_pass(lambda f, x, y, l: f(x, y, ids=l))),
+    "Matryoshka in one pass, both directions, hard negatives": (
+        nested(losses.InfoNCELoss, symmetric=True, in_batch=True),
+        in_one_pass(lambda f, x, y, l: f(x, y, x - y)),
+    ),
+    "Matryoshka in one pass, ids as positives": (
+        nested(losses.InfoNCELoss, symmetric=True, same_id="positive"),
+        in_one_pass(lambda f, x, y, l: f(x, y, ids=l)),
+    ),
+    "Matryoshka in one pass, guide": (
+        nested(losses.InfoNCELoss, guide_margin=0.1),
+        in_one_pass(lambda f, x, y, l: f(x, y, guide=guide(x, y))),
+    ),
+    "Matryoshka in one pass, three views": (
+        nested(losses.NTXentLoss),
+        in_one_pass(lambda f, x, y, l: f(torch.stack([x, y, x * y], 1))),
+    ),
+    "Matryoshka in one pass, labels": (
+        nested(losses.SupConLoss, no_positive="exclude"),
+        in_one_pass(lambda f, x, y, l: f(x, l)),
+    ),
+    "Matryoshka in one pass, labels of view 0": (
+        nested(losses.SupConLoss, contrast_mode="one", positives="in"),
+        in_one_pass(lambda f, x, y, l: f(torch.stack([x, y], 1), l)),
+    ),
+    "Matryoshka in one pass, joint": (
+        nested(losses.JointInfoNCELoss),
+        in_one_pass(lambda f, x, y, l: f(x, y, torch.stack([x - y, x + y], 1))),
+    ),
+    "Matryoshka in one pass, debiased": (nested(losses.DebiasedLoss), in_one_pass(lambda f, x, y, l: f(x, y))),
     "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),
     "simple": (lambda t, **k: losses.SimpleContrastiveLoss(0.4, **k), lambda f, x, y, l: f(x, y)),

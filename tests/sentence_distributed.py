@@ -19,15 +19,14 @@ CASES = {
     "cached joint": ("CachedMultipleNegativesRankingLoss", {"mini_batch_size": 2, **JOINT, **HARD}, 4),
     "cached guided": ("CachedGISTEmbedLoss", {"mini_batch_size": 2, "margin": 0.02, "temperature": 0.1}, 3),
     "labels": ("SupConLoss", {"temperature": 0.1}, 1),
+    "matryoshka": ("CachedMultipleNegativesRankingLoss", {"mini_batch_size": 2, **JOINT}, 3),
     "cached labels": ("SupConLoss", {"temperature": 0.1, "mini_batch_size": 2}, 2),
 }
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 2])
 
 
-def step(folder, name):
-    """Returns (loss, gradients, number of exchanges), averaged over processes."""
-    from coulomb.integrations import sentence_transformers as ours
-
+def step(folder, name, library, gather):
+    """Returns (loss, gradients, number of exchanges); the loss is averaged over processes, gradients by DDP."""
     together = dist.is_initialized()
     rank, world = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
     model = tiny_model(Path(folder)).double()
@@ -38,7 +37,9 @@ def step(folder, name):
     kind, options, columns = CASES[name]
     if kind == "CachedGISTEmbedLoss":
         options = {"guide": copy.deepcopy(model).eval(), **options}
-    loss = getattr(ours, kind)(model, gather_across_devices=together, **options)
+    loss = inner = getattr(library, kind)(model, gather_across_devices=gather, **options)
+    if name == "matryoshka":
+        loss = library.MatryoshkaLoss(model, inner, [32, 8, 3], [1, 2, 0.5])
     exchanges = []
     if together:
         wrapped = DistributedDataParallel(model)
@@ -48,7 +49,7 @@ def step(folder, name):
             return dist.all_reduce(bucket.buffer().div_(world), async_op=True).get_future().then(lambda f: f.value()[0])
 
         wrapped.register_comm_hook(None, count)
-        loss.model = wrapped
+        loss.model = inner.model = wrapped
     share = slice(rank * len(LABELS) // world, (rank + 1) * len(LABELS) // world)
     value = loss(features(model, [column[share] for column in COLUMNS[:columns]]), LABELS[share])
     value.backward()
@@ -59,4 +60,17 @@ def step(folder, name):
 
 
 def steps(folder):
-    return {name: step(folder, name) for name in CASES}
+    """Every case with the losses here, which compare with the batches of all processes."""
+    from coulomb.integrations import sentence_transformers as ours
+
+    return {name: step(folder, name, ours, dist.is_initialized()) for name in CASES}
+
+
+def steps_alone(folder):
+    """(theirs, ours) for every case that both have, each process with its own batch."""
+    from sentence_transformers.sentence_transformer import losses as theirs
+
+    from coulomb.integrations import sentence_transformers as ours
+
+    both = [name for name, (kind, *_) in CASES.items() if hasattr(theirs, kind)]
+    return {name: tuple(step(folder, name, library, False) for library in (theirs, ours)) for name in both}

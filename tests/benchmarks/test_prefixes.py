@@ -30,7 +30,9 @@ def test_contestants_take_turns_and_are_compared(monkeypatch):
 def test_both_ways_compute_the_same(loss):
     query, positive = (torch.randn(10, 6, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     with policy.override(stored=0, saved=0):
-        values = [CONTESTANTS[name][1](LOSSES[loss][1](), (2, 6))(query, positive) for name in CONTESTANTS]
+        values = [
+            CONTESTANTS[name][1](LOSSES[loss][1](), LOSSES[loss][2], (2, 6))(query, positive) for name in CONTESTANTS
+        ]
     torch.testing.assert_close(values[1], values[2])
     assert values[0] < values[1]
 

@@ -1,6 +1,7 @@
 """The losses for sentence-transformers have the values and gradients of its own, and work in its trainer."""
 
 import itertools
+import random
 import subprocess
 import sys
 from functools import partial
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import sentence_distributed
+from coulomb import losses as coulomb_losses
 from sentence_models import COLUMNS, features, gradients, peer, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -20,6 +22,7 @@ WAYS = [
     {"directions": BOTH, "partition_mode": "per_direction"},
     {"directions": ("query_to_doc",), "partition_mode": "per_direction"},
 ]
+LABELS = torch.tensor([0, 1, 0, 1, 1, 0, 1])
 HARDNESS = [
     {},
     *({"hardness_mode": f"{mode}_negatives", "hardness_strength": 4.0} for mode in ("in_batch", "hard", "all")),
@@ -152,23 +155,74 @@ def test_under_autocast_the_loss_is_in_full_precision(ours, folder):
     assert all(torch.isfinite(grad).all() for grad in rounded_grads.values())
 
 
-def test_matryoshka_around_ours_equals_theirs(ours, theirs, folder):
-    model = tiny_model(folder)
-    for name, options in (
-        ("MultipleNegativesRankingLoss", {}),
-        ("CachedMultipleNegativesRankingLoss", {"mini_batch_size": 3}),
+NESTED = {
+    "ranking": ("MultipleNegativesRankingLoss", {}),
+    "all directions": ("MultipleNegativesRankingLoss", {"directions": ALL}),
+    "hardness": ("MultipleNegativesRankingLoss", HARDNESS[3]),
+    "cached": ("CachedMultipleNegativesRankingLoss", {"mini_batch_size": 3, "directions": BOTH}),
+    "labels": ("SupConLoss", {"temperature": 0.2}),
+    "cached labels": ("SupConLoss", {"temperature": 0.2, "mini_batch_size": 3}),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("n_dims_per_step", [-1, 2])
+def test_matryoshka_of_ours_in_one_call_equals_the_loop_of_theirs(
+    ours, theirs, folder, monkeypatch, name, n_dims_per_step
+):
+    kind, options = NESTED[name]
+    model, calls = tiny_model(folder).double(), []
+    made = coulomb_losses.MatryoshkaLoss.forward
+    monkeypatch.setattr(coulomb_losses.MatryoshkaLoss, "forward", lambda *a, **k: calls.append(1) or made(*a, **k))
+    found = []
+    for library in (theirs, ours):
+        inner = getattr(ours if kind == "SupConLoss" else library, kind)(model, **options)
+        loss = library.MatryoshkaLoss(model, inner, [5, 32, 16], [0.2, 1, 0.5], n_dims_per_step)
+        random.seed(4)
+        value, grads = one_step(loss, model, COLUMNS[:3], LABELS)
+        with torch.no_grad():
+            random.seed(4)
+            close(loss(features(model, COLUMNS[:3]), LABELS), value, 1e-10)
+        found.append((value, grads))
+    assert len(calls) == 2
+    (true, true_grads), (mine, my_grads) = found
+    close(mine, true, 1e-10)
+    for key, gradient in true_grads.items():
+        close(my_grads[key], gradient, 1e-10)
+
+
+def test_matryoshka_of_ours_takes_one_pass_over_the_similarities(ours, theirs, folder, monkeypatch):
+    from sentence_transformers import util
+
+    from coulomb.similarity import policy, prefixes
+
+    model, passes, found = tiny_model(folder).double(), [], []
+    forward = prefixes.forward
+    monkeypatch.setattr(prefixes, "forward", lambda *a: passes.append(1) or forward(*a))
+    for library in (theirs, ours):  # prefixes have unit length, so that the dot product is their cosine
+        inner = library.CachedMultipleNegativesRankingLoss(model, scale=7.0, similarity_fct=util.dot_score)
+        with policy.override(saved=0, stored=0):
+            found.append(one_step(library.MatryoshkaLoss(model, inner, [32, 8, 4]), model, COLUMNS[:3]))
+    assert len(passes) == 1
+    close(found[1][0], found[0][0], 1e-10)
+    for key, gradient in found[0][1].items():
+        close(found[1][1][key], gradient, 1e-10)
+
+
+def test_matryoshka_leaves_other_losses_to_theirs(ours, theirs, folder):
+    model = tiny_model(folder).double()
+    for inner in (
+        lambda library: theirs.MultipleNegativesRankingLoss(model),
+        lambda library: theirs.CachedMultipleNegativesRankingLoss(model, mini_batch_size=3),
+        lambda library: library.CachedGISTEmbedLoss(model, model, mini_batch_size=3, temperature=0.2),
     ):
         (true, true_grads), (mine, my_grads) = (
-            one_step(
-                library.MatryoshkaLoss(model, getattr(library, name)(model, **options), [32, 16, 5], [1, 0.5, 0.2]),
-                model,
-                COLUMNS[:3],
-            )
+            one_step(library.MatryoshkaLoss(model, inner(library), [32, 5]), model, COLUMNS[:2])
             for library in (theirs, ours)
         )
-        close(mine, true, 1e-5)
+        close(mine, true, 1e-9)
         for key, gradient in true_grads.items():
-            close(my_grads[key], gradient, 1e-5)
+            close(my_grads[key], gradient, 1e-9)
 
 
 def guided(library, model, guide, columns, dtype=torch.float64, **options):
@@ -221,9 +275,6 @@ def test_a_guide_leaves_out_equal_texts_and_each_row_itself(ours, folder):
     own = scores[0].diagonal()
     others = [each.masked_fill(equal, -torch.inf) for each in scores]
     close(value, (torch.cat([own[:, None], *others], 1).logsumexp(1) - own).mean(), 1e-10)
-
-
-LABELS = torch.tensor([0, 1, 0, 1, 1, 0, 1])
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -280,6 +331,17 @@ def test_processes_equal_one_with_the_whole_batch_and_exchange_gradients_once(ou
             assert exchanges == [0], name
             for key, gradient in true_grads.items():
                 close(grads[key], gradient, 1e-10)
+
+
+def test_processes_that_do_not_gather_have_the_gradients_of_theirs(ours, folder, processes):
+    tiny_model(folder)
+    for results in processes.run(2, sentence_distributed.steps_alone, folder, timeout=240):
+        assert len(results) == 6
+        for name, ((true, true_grads, _), (mine, grads, exchanges)) in results.items():
+            assert mine == pytest.approx(true, abs=1e-10), name
+            assert exchanges == [0], name
+            for key, gradient in true_grads.items():
+                close(grads[key], gradient, 1e-9)
 
 
 @pytest.mark.filterwarnings("default")

@@ -12,6 +12,7 @@ from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import (
     ArcFaceLoss,
     InfoNCELoss,
+    JointInfoNCELoss,
     LearnableTemperature,
     MatryoshkaLoss,
     NCELoss,
@@ -19,12 +20,22 @@ from coulomb.losses import (
     PaCoLoss,
     SupConLoss,
 )
-from coulomb.losses.matryoshka import EMBEDDINGS, WHOLE
+from coulomb.losses.matryoshka import EMBEDDINGS, TOGETHER, WHOLE
 from coulomb.losses.options import Loss
 from coulomb.similarity import policy, prefixes, products
 from law_rows import all_rows
-from law_rows.infonce import ids_loop, infonce_loop, symmetric_ids_loop, symmetric_loop
+from law_rows.infonce import (
+    circle,
+    guide_loop,
+    ids_loop,
+    infonce_loop,
+    positive_ids_loop,
+    symmetric_ids_loop,
+    symmetric_loop,
+)
+from law_rows.joint_infonce import joint_loop
 from law_rows.matryoshka import views_loop
+from law_rows.supcon import labeled_loop
 
 DIMS, WEIGHTS = (2, 5), (0.5, 2.0)
 
@@ -57,6 +68,15 @@ def summed(loop, dims, weights):
     return of
 
 
+@pytest.fixture
+def passes(monkeypatch):
+    """Counts the passes over tiles that all prefixes share."""
+    counted = []
+    forward = prefixes.forward
+    monkeypatch.setattr(prefixes, "forward", lambda *a: counted.append(1) or forward(*a))
+    return counted
+
+
 # Every loss
 
 
@@ -66,14 +86,22 @@ def accepted(row):
 
 
 EVERY = {name: row for name, row in all_rows().items() if accepted(row)}
+APART = {  # losses of `TOGETHER` that are computed for one prefix after another because of their options or arguments
+    *(name for name in EVERY if any(word in name for word in ("mask", "multi-hot", "hardness", "weighted"))),
+}
 
 
+@pytest.mark.parametrize(
+    "setting", [{}, {"saved": 0, "stored": 0, "tile": 3, "compared": 0}], ids=["default", "one pass"]
+)
 @pytest.mark.parametrize("name", EVERY)
-def test_is_the_weighted_sum_of_the_losses_of_all_prefixes(name):
+def test_is_the_weighted_sum_of_the_losses_of_all_prefixes(name, setting, passes):
     row = EVERY[name]
     generator = torch.Generator().manual_seed(0)
     inputs = row.inputs(8, 5, lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64))
-    mine = value_and_gradients(MatryoshkaLoss(row.make(0.3), [5, 2], [2.0, 0.5]), learning(*inputs))
+    with policy.override(**setting):
+        mine = value_and_gradients(MatryoshkaLoss(row.make(0.3), [5, 2], [2.0, 0.5]), learning(*inputs))
+    assert bool(passes) == (bool(setting) and type(row.make(0.3)) in TOGETHER and name not in APART)
 
     def loop(*given):
         parts = [
@@ -100,6 +128,10 @@ def test_one_prefix_of_all_dimensions_is_the_loss_itself(name):
 # All prefixes in one pass
 
 
+def three(x, y):
+    return torch.stack([x, y, x * y], 1)
+
+
 def pair_ids(n):
     return torch.tensor([0, 1, 0, 2, -1, 1, 2, -1, 0, 3]).repeat(-(-n // 10))[:n]
 
@@ -120,7 +152,24 @@ CASES = {
         ("queue", "ids", "negative ids"),
     ),
     "two views": (NTXentLoss, views_loop, ()),
+    "three views": (NTXentLoss, lambda tau, x, y: labeled_loop(tau, three(x, y)), ()),
+    "ids as positives": (lambda *a, **k: InfoNCELoss(*a, same_id="positive", **k), positive_ids_loop, ("ids",)),
+    "guide": (lambda *a, **k: InfoNCELoss(*a, guide_margin=0.1, **k), guide_loop(0.1, False), ("codes",)),
+    "labels": (SupConLoss, lambda tau, x, y, ids: labeled_loop(tau, torch.stack([x, y], 1), ids), ("ids",)),
+    "all directions with hard negatives": (
+        JointInfoNCELoss,
+        lambda tau, x, y: joint_loop(tau, x, y, torch.stack([x * y, x + y], 1)),
+        (),
+    ),
 }
+# How a loss is called with a case's arguments, where these are not its own
+CALLS = {
+    "three views": lambda loss, x, y: loss(three(x, y)),
+    "guide": lambda loss, x, y, codes: loss(x, y, guide=(circle(codes.double(), 1.0), circle(codes.double(), 1.02))),
+    "labels": lambda loss, x, y, ids: loss(torch.stack([x, y], 1), ids),
+    "all directions with hard negatives": lambda loss, x, y: loss(x, y, torch.stack([x * y, x + y], 1)),
+}
+PASSES = dict.fromkeys(CASES, 1) | {"all directions with hard negatives": 5}  # in each forward pass
 
 
 def arguments(extras, n, d, seed=0):
@@ -131,22 +180,16 @@ def arguments(extras, n, d, seed=0):
         "queue": ("negatives", queue),
         "ids": ("ids", ids),
         "two ids": ("ids", torch.stack([ids, torch.arange(n) // 2 % 3 + 4], 1)),
+        "codes": ("codes", 7 * torch.arange(n) % 23),
         "negative ids": ("negative_ids", pair_ids(2 * n + 3).flip(0)),
     }
     return [query, positive, *(known[extra][1] for extra in extras)], [known[extra][0] for extra in extras]
 
 
-def called(loss, names):
+def called(name, loss, names):
+    if name in CALLS:
+        return lambda *given: CALLS[name](loss, *given)
     return lambda first, second, *others: loss(first, second, **dict(zip(names, others, strict=True)))
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """Counts the passes over tiles that all prefixes share."""
-    counted = []
-    forward = prefixes.forward
-    monkeypatch.setattr(prefixes, "forward", lambda *a: counted.append(1) or forward(*a))
-    return counted
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -161,13 +204,13 @@ def test_prefixes_in_one_pass_equal_the_double_loop(name, n, dims, cached, passe
         with policy.override(saved=0, stored=0, tile=tile, compared=0, cached=cached), warnings.catch_warnings():
             warnings.simplefilter("ignore", CoulombWarning)
             loss = MatryoshkaLoss(make(0.2), dims, weights)
-            mine = value_and_gradients(called(loss, names), learning(*inputs))
+            mine = value_and_gradients(called(name, loss, names), learning(*inputs))
             values = MatryoshkaLoss(make(0.2, reduction="none"), dims, weights)
-            each = called(values, names)(*inputs)
+            each = called(name, values, names)(*inputs)
         for one, true in zip(mine, truth, strict=True):
             torch.testing.assert_close(one, true, rtol=0, atol=1e-10)
         torch.testing.assert_close(each.mean(), truth[0].detach(), rtol=0, atol=1e-10)
-    assert len(passes) == 6
+    assert len(passes) == 6 * PASSES[name]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -182,10 +225,10 @@ def test_threads_side_by_side_give_the_same_gradients(name, passes):
             for stored in (0, 2**20):
                 with policy.override(saved=0, stored=stored, tile=32):
                     loss = MatryoshkaLoss(make(0.1), (3, 4, 12))
-                    results.append(value_and_gradients(called(loss, names), learning(*inputs)))
+                    results.append(value_and_gradients(called(name, loss, names), learning(*inputs)))
     finally:
         torch.set_num_threads(before)
-    assert len(passes) == 2
+    assert len(passes) == 2 * PASSES[name]
     for result in results[1:]:
         for one, true in zip(result, results[0], strict=True):
             torch.testing.assert_close(one, true, rtol=1e-10, atol=1e-12)
@@ -232,8 +275,8 @@ def test_one_pass_is_as_accurate_as_a_loss_for_each_prefix(name, dtype, passes):
         with policy.override(saved=0, stored=stored, tile=16), warnings.catch_warnings():
             warnings.simplefilter("ignore", CoulombWarning)
             loss = MatryoshkaLoss(make(0.02), dims)
-            results.append(value_and_gradients(called(loss, names), learning(*inputs, dtype=dtype)))
-    assert len(passes) == 1
+            results.append(value_and_gradients(called(name, loss, names), learning(*inputs, dtype=dtype)))
+    assert len(passes) == PASSES[name]
     for together, apart, true in zip(*results, truth, strict=True):
         assert together.dtype == apart.dtype
         errors = [(one.double() - true).abs().max() for one in (together, apart)]
@@ -278,31 +321,21 @@ def test_prefixes_of_very_different_lengths_keep_their_precision(passes):
 
 
 @pytest.mark.parametrize(
-    ("loss", "inputs"),
+    "loss",
     [
-        (InfoNCELoss(0.2, normalize=False), 2),
-        (InfoNCELoss(0.2, diagnose=True), 2),
-        (InfoNCELoss(0.001), 2),  # exponentials that need a maximum
-        (InfoNCELoss(0.2, same_id="positive"), "ids"),
-        (NTXentLoss(0.2), "three views"),
-        (SupConLoss(0.2), "labels"),
+        InfoNCELoss(0.2, normalize=False),
+        InfoNCELoss(0.2, diagnose=True),
+        InfoNCELoss(0.001),  # exponentials that need a maximum
     ],
-    ids=["no norm", "diagnosis", "low temperature", "several positives", "three views", "SupCon"],
+    ids=["no norm", "diagnosis", "low temperature"],
 )
-def test_other_calls_compute_one_prefix_after_another(loss, inputs, passes):
+def test_other_calls_compute_one_prefix_after_another(loss, passes):
     query, positive = normal(8, 6), normal(8, 6, seed=1)
-    given = {
-        2: ((query, positive), {}),
-        "ids": ((query, positive), {"ids": pair_ids(8)}),
-        "three views": ((torch.stack([query, positive, query + 1], 1),), {}),
-        "labels": ((query, torch.arange(8) % 3), {}),
-    }[inputs]
     with policy.override(saved=0, stored=0):
-        total = MatryoshkaLoss(loss, (2, 6), (0.5, 1))(*given[0], **given[1])
-        cuts = [[t[..., :dim] if t.is_floating_point() else t for t in given[0]] for dim in (2, 6)]
-        short, long = (loss(*these, **given[1]) for these in cuts)
+        total = MatryoshkaLoss(loss, (2, 6), (0.5, 1))(query, positive)
+        short, long = (loss(query[:, :dim], positive[:, :dim]) for dim in (2, 6))
     assert not passes
-    if loss is not None and getattr(loss, "diagnose", False):
+    if loss.diagnose:
         assert torch.equal(total[1].positive, long[1].positive)
         total, short, long = total[0], short[0], long[0]
     torch.testing.assert_close(total, 0.5 * short + long)
@@ -394,9 +427,9 @@ def test_no_tensor_grows_with_the_square_of_the_batch(name, passes):
     for n in (100, 200, 400):
         inputs, names = arguments(extras, n, 8)
         with policy.override(saved=0, stored=0, compared=0, cached=0, tile=32), Largest() as mode:
-            value_and_gradients(called(MatryoshkaLoss(make(0.2), (2, 4, 8)), names), learning(*inputs))
+            value_and_gradients(called(name, MatryoshkaLoss(make(0.2), (2, 4, 8)), names), learning(*inputs))
         largest.append(mode.elements)
-    assert len(passes) == 3
+    assert len(passes) == 3 * PASSES[name]
     assert largest[1] - largest[0] == pytest.approx((largest[2] - largest[1]) / 2, rel=0.1)
 
 

@@ -13,6 +13,7 @@ product.
 """
 
 import functools
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,7 +33,6 @@ try:
     from sentence_transformers import SentenceTransformer, SimilarityFunction, util
     from sentence_transformers.base.losses import CachedLossMixin
     from sentence_transformers.sentence_transformer import losses as peer
-    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 except ImportError as error:
     raise ImportError(
         f"coulomb.integrations.sentence_transformers: {error}; pip install 'coulomb[integrations]' for sentence-transformers "
@@ -56,7 +56,21 @@ Features = Iterable[dict[str, Tensor]]
 COSINE, DOT = (util.cos_sim, util.pytorch_cos_sim), (util.dot_score,)
 
 
-class MultipleNegativesRankingLoss(peer.MultipleNegativesRankingLoss):
+class _Whole:
+    """A loss of all embeddings by a loss of `coulomb.losses`, which `MatryoshkaLoss` may give several prefixes of them."""
+
+    prefixes: tuple[Sequence[int], Sequence[float]] | None = (
+        None  # lengths and weights, while `MatryoshkaLoss` calls this
+    )
+
+    def value(self, formula: losses.options.Loss, *arguments: Tensor | None) -> Tensor:
+        """Returns the loss, of each prefix if there are several, summed with their weights."""
+        formula = formula if self.prefixes is None else losses.MatryoshkaLoss(formula, *self.prefixes)
+        loss: Tensor = formula(*arguments)
+        return loss
+
+
+class MultipleNegativesRankingLoss(_Whole, peer.MultipleNegativesRankingLoss):
     """InfoNCE of anchors, positives and any number of hard negatives, as of sentence-transformers, by `JointInfoNCELoss`.
 
     Columns: anchor, positive, then hard negatives. No labels.
@@ -76,10 +90,10 @@ class MultipleNegativesRankingLoss(peer.MultipleNegativesRankingLoss):
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Returns the loss of the embeddings of each column, [N, D] each."""
-        return ranking_loss(self, embeddings)
+        return self.value(ranking_loss(self), *ranked(embeddings))
 
 
-class _Cached(CachedLossMixin):
+class _Cached(_Whole, CachedLossMixin):
     """A loss of all embeddings, whose gradient for them is cached."""
 
     def calculate_loss(
@@ -118,7 +132,7 @@ class CachedMultipleNegativesRankingLoss(_Cached, peer.CachedMultipleNegativesRa
 
     def loss_of(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Returns the loss of the embeddings of each column, [N, D] each."""
-        return ranking_loss(self, embeddings)
+        return self.value(ranking_loss(self), *ranked(embeddings))
 
 
 class CachedGISTEmbedLoss(peer.CachedGISTEmbedLoss):
@@ -227,9 +241,7 @@ class SupConLoss(_Cached, nn.Module):
 
     def loss_of(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Returns the loss of the embeddings of each column, [N, D] each."""
-        loss = self.formula(torch.stack(embeddings, 1), labels)
-        assert isinstance(loss, Tensor)
-        return loss
+        return self.value(self.formula, torch.stack(embeddings, 1), labels)
 
     @property
     def temperature(self) -> float:
@@ -262,23 +274,69 @@ class SupConLoss(_Cached, nn.Module):
 """  # noqa: E501
 
 
-def ranking_loss(options: Any, embeddings: Sequence[Tensor]) -> Tensor:
-    """Returns the loss of anchors, positives and hard negatives, [N, D] each, given an object with the options."""
-    if len(embeddings) < 2:
-        raise ValueError(f"the columns must be at least 2, anchor and positive, got {len(embeddings)}")
-    query, positive, *negatives = embeddings
-    formula = JointInfoNCELoss(
+class MatryoshkaLoss(peer.MatryoshkaLoss):
+    """The weighted sum of a loss over prefixes of the embeddings, as of sentence-transformers (Kusupati et al., 2022).
+
+    `MultipleNegativesRankingLoss`, its cached form and `SupConLoss` of this module take all prefixes in one call of
+    `coulomb.losses.MatryoshkaLoss`, which needs one pass over the similarities where it can. All other losses, and classes
+    derived from these, are called for one prefix after another by sentence-transformers.
+
+    Args:
+        model, matryoshka_dims, matryoshka_weights, n_dims_per_step: as in sentence-transformers; the prefixes of a step are
+            drawn by the same random numbers.
+        loss: any loss of sentence-transformers or of this module.
+
+    Raises:
+        ValueError: an argument is invalid.
+    """
+
+    def __init__(self, model: SentenceTransformer, loss: nn.Module, *arguments: Any, **options: Any) -> None:
+        one_call = type(loss) in WHOLE and "calculate_loss" not in vars(loss)
+        super().__init__(model, loss, *arguments, **options)
+        self.one_call = one_call
+        if one_call:  # take off the loop over prefixes that sentence-transformers has put around it
+            vars(loss).pop("calculate_loss", None)
+
+    def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
+        """Returns the loss of a batch of columns."""
+        if not self.one_call:
+            loss: Tensor = super().forward(sentence_features, labels)
+            return loss
+        chosen: Sequence[int] = range(len(self.matryoshka_dims))
+        if 0 < self.n_dims_per_step < len(chosen):
+            chosen = random.sample(chosen, self.n_dims_per_step)
+        inner: Any = self.loss
+        inner.prefixes = [self.matryoshka_dims[k] for k in chosen], [self.matryoshka_weights[k] for k in chosen]
+        try:
+            loss = inner(sentence_features, labels)
+        finally:
+            inner.prefixes = None
+        return loss
+
+
+WHOLE = (MultipleNegativesRankingLoss, CachedMultipleNegativesRankingLoss, SupConLoss)
+
+
+def ranking_loss(options: Any) -> JointInfoNCELoss:
+    """Returns the loss of anchors, positives and hard negatives, given an object with the options."""
+    cosine = is_cosine(options.similarity_fct) or options.prefixes is not None  # prefixes always have unit length
+    return JointInfoNCELoss(
         1 / options.scale,
         directions=options.directions,
         partition_mode=options.partition_mode,
         hardness_mode=options.hardness_mode,
         hardness_strength=options.hardness_strength,
-        normalize=is_cosine(options.similarity_fct),
+        normalize=cosine,
         gather=across(options.gather_across_devices),
     )
-    loss = formula(query, positive, torch.stack(negatives, 1) if negatives else None)
-    assert isinstance(loss, Tensor)
-    return loss
+
+
+def ranked(embeddings: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns anchors [N, D], positives [N, D] and hard negatives [N, K, D] from the embeddings of each column."""
+    if len(embeddings) < 2:
+        raise ValueError(f"the columns must be at least 2, anchor and positive, got {len(embeddings)}")
+    query, positive, *negatives = embeddings
+    return query, positive, torch.stack(negatives, 1) if negatives else None
 
 
 def across(devices: bool) -> bool | str:

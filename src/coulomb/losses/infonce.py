@@ -13,7 +13,7 @@ from coulomb.losses.inputs import pair_ids, unit_rows
 from coulomb.losses.negatives import Contrast, ContrastiveLoss, unique_ids, warn_alone, warn_unguided
 from coulomb.losses.options import Finite, Flag, MarginKind, SameId, Tau
 from coulomb.losses.temperature import scale_of
-from coulomb.similarity import Guide, Similarity
+from coulomb.similarity import Guide
 from coulomb.similarity.collectives import gather_group
 
 
@@ -197,10 +197,10 @@ class InfoNCELoss(ContrastiveLoss):
     def _several_positives(self, contrast: Contrast, ids: Tensor, key_ids: Tensor, queue: bool) -> Result:
         """LSE_k − mean_p as softplus(LSE_{k≠i} s_ik − s_i⁺) + s_i⁺ − mean_p s_ip. The positive of the pair always counts."""
         similarity, n = contrast.similarity, len(ids)
-        options: dict[str, Any] = {"scale": similarity.scale, "unit": self.normalize, "group": contrast.group}
+        options: dict[str, Any] = {"scale": similarity.scale, "group": contrast.group}
         loss = similarity.contrast(contrast.positives, contrast.over, both=self.symmetric)
         queries, keys = similarity.queries_ND, similarity.keys_MD
-        related = Similarity(queries, keys, query_ids=ids, key_ids=key_ids, **options)
+        related = self._similarity(queries, keys, contrast.factors, query_ids=ids, key_ids=key_ids, **options)
         warn_alone(related)
         total, count = related.sum("positives"), related.count("positives")
         if queue:
@@ -208,7 +208,9 @@ class InfoNCELoss(ContrastiveLoss):
         mean, single = total / count, count == 1
         shift = (contrast.positives - mean).masked_fill(single, 0)
         if self.symmetric:
-            transposed = Similarity(keys[:n], queries, query_ids=ids, key_ids=ids, **options)
+            of_queries, of_keys = contrast.factors
+            factors = None if of_keys is None else of_keys[:, :n], of_queries
+            transposed = self._similarity(keys[:n], queries, factors, query_ids=ids, key_ids=ids, **options)
             count = transposed.count("positives")
             back = (contrast.positives - transposed.sum("positives") / count).masked_fill(count == 1, 0)
             shift = (shift + back) / 2

@@ -10,8 +10,8 @@ from torch.nn.functional import softplus
 
 from coulomb.ground.checked import choice, optional
 from coulomb.losses.diagnosis import Result
-from coulomb.losses.inputs import paired_products, paired_rows, unit_rows, warn_counted
-from coulomb.losses.negatives import NO_NEGATIVE, Contrast, ContrastiveLoss, summed_over
+from coulomb.losses.inputs import paired_rows, unit_rows, warn_counted
+from coulomb.losses.negatives import NO_NEGATIVE, NONE, Contrast, ContrastiveLoss, summed_over, with_factors
 from coulomb.losses.options import NonNegative, Tau
 from coulomb.losses.temperature import scale_of
 from coulomb.similarity import Similarity
@@ -117,11 +117,16 @@ class JointInfoNCELoss(ContrastiveLoss):
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         n, scale, group = len(query), scale_of(self.temperature), gather_group(self.gather)
         hard = self._hard_negatives(negatives, query)
-        options: dict[str, Any] = {"scale": scale, "unit": self.normalize, "half": query.dtype, "group": group}
-        s = scale * paired_products(rows.view(2, n, -1))
+        options: dict[str, Any] = {"scale": scale, "half": query.dtype, "group": group}
+        products, both = self._paired_products(("query", "positive"), rows.view(2, n, -1))
+        s = scale * products
         query, positive = rows.view(2, n, -1).unbind()
+        # 1/‖prefix‖ of the rows, for prefixes of the dimensions; else None
+        of_query, of_positive = (None, None) if both is None else both.unbind(1)
+        of_hard = None if hard is None else self._factors("negatives", hard)
         documents = positive if hard is None else torch.cat([positive, hard])
-        everything = Similarity(query, documents, instances=len(documents), **options)
+        factors = of_query, with_factors(of_positive, of_hard)
+        everything = self._similarity(query, documents, factors, instances=len(documents), **options)
 
         # query_to_doc without the positive: pairs with one scale are in ``main``, others in ``to_docs``.
         alpha = {mode: self.hardness_strength * (self.hardness_mode in (mode, "all_negatives")) for mode in HARDNESS}
@@ -130,26 +135,28 @@ class JointInfoNCELoss(ContrastiveLoss):
         if hard is not None and in_batch != own:
             cosines = (query * hard.view(-1, n, hard.shape[1])).sum(2)
             to_docs.append((scale * cosines + own * cosines.detach()).logsumexp(0))
-            main = Similarity(query, documents, instances=n, **options)
+            main = self._similarity(query, documents, NONE, instances=n, **options)
         main = _raised(main, in_batch) if in_batch else main
 
         last: Similarity | None = main
         to_queries: list[Tensor] = []
         if "doc_to_query" in self.directions:
             if hard is None and not in_batch:
-                ahead, back = everything.lse_both("negatives")
-                to_docs.append(ahead)
-                to_queries.append(back)
+                rows_lse, columns_lse = everything.lse_both("negatives")
+                to_docs.append(rows_lse)
+                to_queries.append(columns_lse)
                 last = None
             else:
-                to_queries.append(Similarity(positive, query, instances=n, **options).lse("negatives"))
+                back = self._similarity(positive, query, (of_positive, of_query), instances=n, **options)
+                to_queries.append(back.lse("negatives"))
         within: list[Tensor] = []
         if "query_to_query" in self.directions:
-            within.append(Similarity(query, **options).lse("others"))
+            within.append(self._similarity(query, None, (of_query, None), **options).lse("others"))
         if "doc_to_doc" in self.directions:
-            within.append(Similarity(positive, **options).lse("others"))
+            within.append(self._similarity(positive, None, (of_positive, None), **options).lse("others"))
             if hard is not None:
-                within.append(Similarity(positive, hard, instances=n, **options).lse("negatives"))
+                others = self._similarity(positive, hard, (of_positive, of_hard), instances=n, **options)
+                within.append(others.lse("negatives"))
 
         if to_queries and self.partition_mode == "per_direction":
             loss = (joined(s, to_docs, last) + joined(s, to_queries)) / 2

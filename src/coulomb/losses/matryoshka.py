@@ -1,6 +1,7 @@
 """Matryoshka: any loss of this package for prefixes of the dimensions at once."""
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -9,14 +10,18 @@ from torch import Tensor
 
 from coulomb.ground.checked import check_shape, checked_number, checked_whole
 from coulomb.losses.arcface import ArcFaceLoss
+from coulomb.losses.debiased import DebiasedLoss
 from coulomb.losses.decoupled import DecoupledLoss
 from coulomb.losses.diagnosis import Result
 from coulomb.losses.infonce import InfoNCELoss
+from coulomb.losses.inputs import flat_labels
+from coulomb.losses.joint_infonce import JointInfoNCELoss
 from coulomb.losses.nce import NCELoss
-from coulomb.losses.negatives import Prefixes
+from coulomb.losses.negatives import ContrastiveLoss, Prefixes
 from coulomb.losses.ntxent import NTXentLoss
 from coulomb.losses.options import Loss
 from coulomb.losses.paco import PaCoLoss
+from coulomb.losses.supcon import SupConLoss
 from coulomb.losses.temperature import scale_of
 from coulomb.similarity.collectives import gather_group
 from coulomb.similarity.prefixes import applies
@@ -26,7 +31,8 @@ from coulomb.similarity.prefixes import applies
 EMBEDDINGS = frozenset(
     "query positive negatives noise view0 view1 features embeddings centers x y prediction target student student_keys".split()
 )
-TOGETHER = (InfoNCELoss, NTXentLoss, DecoupledLoss)
+TOGETHER = (InfoNCELoss, NTXentLoss, SupConLoss, JointInfoNCELoss, DecoupledLoss, DebiasedLoss)
+FIRST = ("view0", "query", "features")
 WHOLE = (ArcFaceLoss, PaCoLoss)  # whose centers have the width of the features, and belong to the loss or its caller
 
 
@@ -79,12 +85,14 @@ class MatryoshkaLoss(Loss):
     When to use: embeddings that are stored or searched in several sizes, or whose size is chosen after training.
     Needs: a loss of this package, and the lengths of the prefixes. Search with a prefix that is normalized again.
     Temperature: of ``loss``, the same for all prefixes; a learned one gets the sum of their gradients.
-    Cost: up to 8u with u = anchors·keys·d_m for `InfoNCELoss`, `NTXentLoss` of two views and unweighted `DecoupledLoss`, whose
-    prefixes share one pass: the products of the longest prefix, and exponentials for each; 1.3 to 1.5 times the time of the
-    longest prefix alone for 64, 128, 256, 512 and 1,024. Other losses are computed for one prefix after another: Σ_k d_k/d_m
-    times and more. So are these with up to 2²⁰ pairs, with short prefixes (of less than 48 dimensions on average, without the
-    longest), below τ = 0.018 in fp32, over several processes, on a GPU, in compiled graphs and transforms, and with a guide,
-    ids as positives, ``normalize=False`` or ``diagnose=True``. Memory is linear in the batch either way.
+    Cost: at most that of one loss per prefix, Σ_k d_k/d_m times the longest prefix's and more. One pass over the similarities
+    serves all prefixes, 1.3 to 1.5 times the longest prefix's time for 64, 128, 256, 512 and 1,024, for the losses that are a
+    log-sum-exp over pairs: `InfoNCELoss`, `NTXentLoss`, `SupConLoss`, `JointInfoNCELoss`, `DecoupledLoss` and `DebiasedLoss`;
+    up to 8u with u = anchors·keys·d_m. Others, and these in the following calls, are computed for one prefix after another,
+    with the same value: up to 2²⁰ pairs in one process; short prefixes (of less than 48 dimensions on average, without the
+    longest); τ below 0.018 in fp32; on a GPU, in compiled graphs and transforms; ``normalize=False`` or ``diagnose=True``;
+    a guide with ``symmetric=True``, a hardness mode, ``weighted=True``, and a mask or several labels per sample.
+    Memory is linear in the batch either way.
     Reference: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022, arXiv:2205.13147.
 
     Args:
@@ -159,7 +167,7 @@ class MatryoshkaLoss(Loss):
 
     def _together(self, given: Mapping[str, Any], each: Prefixes) -> Result:
         """Returns the same sum from one pass over the similarities of all prefixes."""
-        assert isinstance(self.loss, TOGETHER)
+        assert isinstance(self.loss, ContrastiveLoss)
         result: Result = self.loss.with_prefixes(each)(**prefixes(given, each.dims[-1]))
         return result
 
@@ -183,22 +191,35 @@ class MatryoshkaLoss(Loss):
 
 def together(loss: Loss, given: Mapping[str, Any], dims: Sequence[int]) -> bool:
     """True if all prefixes are computed in one pass over the similarities, see `coulomb.similarity.prefixes.applies`."""
-    first = given.get("view0", given.get("query"))
-    if type(loss) not in TOGETHER or first is None or not loss.normalize or loss.diagnose:
+    if type(loss) not in TOGETHER or not has_prefixes(loss, given):
         return False
-    assert isinstance(loss, TOGETHER)
-    if not isinstance(loss, InfoNCELoss):
-        rows = columns = 2 * len(first)
-        if getattr(loss, "weighted", False) or (given.get("view1") is None and first.shape[1] != 2):
-            return False
-    else:
-        rows, negatives = len(first), given.get("negatives")
-        columns = rows if negatives is None else len(negatives) + rows * loss.in_batch
-        if given.get("guide") is not None or (loss.same_id == "positive" and given.get("ids") is not None):
-            return False
+    assert isinstance(loss, ContrastiveLoss)
+    first, queue = next(given[name] for name in FIRST if given.get(name) is not None), given.get("negatives")
+    rows = columns = first[..., 0].numel() * (1 + (given.get("view1") is not None))
+    if queue is not None:
+        replaces = isinstance(loss, InfoNCELoss) and not loss.in_batch
+        columns = queue[..., 0].numel() + (0 if replaces else rows)
+    if isinstance(loss, SupConLoss) and loss.contrast_mode == "one":
+        rows = len(first)
+    temperature: Any = loss.temperature  # all of `TOGETHER` have one
     with torch.no_grad():
-        scale = scale_of(loss.temperature, given.get("scale"))
-        return gather_group(loss.gather) is None and applies(first, rows, columns, dims, scale)
+        pairs = math.inf if gather_group(loss.gather) is not None else rows * columns
+        return applies(first, pairs, dims, scale_of(temperature, given.get("scale")))
+
+
+def has_prefixes(loss: Loss, given: Mapping[str, Any]) -> bool:
+    """True if a loss of `TOGETHER` with these arguments reduces nothing but cosines of named pairs."""
+    assert isinstance(loss, ContrastiveLoss)
+    if not loss.normalize or loss.diagnose or all(given.get(name) is None for name in FIRST):
+        return False
+    if isinstance(loss, InfoNCELoss):
+        return given.get("guide") is None or not loss.symmetric
+    if isinstance(loss, SupConLoss):
+        labels = given.get("labels")
+        return given.get("mask") is None and (labels is None or flat_labels(labels).ndim == 1)
+    if isinstance(loss, JointInfoNCELoss):
+        return loss.hardness_mode is None or loss.hardness_strength == 0
+    return not (isinstance(loss, DecoupledLoss) and loss.weighted)
 
 
 def prefixes(given: Mapping[str, Any], dim: int) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from coulomb.similarity import Guide, Similarity
 from coulomb.similarity.collectives import announced, gather_group, gather_rows
 from coulomb.similarity.prefixes import PrefixSimilarity, factors_of, paired_cosines
 
+Factors = tuple[Tensor | None, Tensor | None]  # of anchors and of keys, see `coulomb.similarity.prefixes`
+NONE: Factors = (None, None)
 NO_NEGATIVE = "anchors have no negative: the loss does not separate them"
 
 
@@ -44,6 +46,12 @@ class Contrast:
     count: int
     anchors: int
     group: dist.ProcessGroup | None
+
+    @property
+    def factors(self) -> "Factors":
+        """1/‖prefix‖ of anchors and keys, [m, N] and [m, M], if the similarities are those of prefixes."""
+        similarity = self.similarity
+        return (similarity.query_factors, similarity.key_factors) if isinstance(similarity, PrefixSimilarity) else NONE
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class ContrastiveLoss(Loss):
         n, group = len(view0), gather_group(self.gather)
         rows = paired_rows(("view0", "view1"), view0, view1, normalize=self.normalize)
         products, factors = self._paired_products(("view0", "view1"), rows.view(2, n, -1))
-        lengths = None if factors is None else (factors.flatten(1), None)
+        lengths = (None if factors is None else factors.flatten(1)), None
         similarity = self._similarity(rows, None, lengths, scale=scale, instances=n, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == 2:
@@ -113,14 +121,12 @@ class ContrastiveLoss(Loss):
         n, dtype, replaced = len(query), query.dtype, negatives is not None and not in_batch
         group = None if replaced else gather_group(self.gather)
         products, factors = self._paired_products(("query", "positive"), rows.view(2, n, -1))
-        lengths = None if factors is None else (factors[:, 0], factors[:, 1])
+        lengths = NONE if factors is None else (factors[:, 0], factors[:, 1])
         query, keys = rows.view(2, n, -1).unbind()
         if negatives is not None:
             negatives = unit_rows("negatives", negatives, normalize=self.normalize, like=query, least=0)
             keys = negatives if replaced else torch.cat([keys, negatives])
-            if lengths is not None:
-                others = self._factors("negatives", negatives)
-                lengths = lengths[0], others if replaced else torch.cat([lengths[1], others], 1)
+            lengths = lengths[0], with_factors(None if replaced else lengths[1], self._factors("negatives", negatives))
         over = "all" if replaced and ids is None and guide is None else "negatives"
         similarity = self._similarity(
             query,
@@ -144,12 +150,10 @@ class ContrastiveLoss(Loss):
             warn_alone(similarity)
         return Contrast(similarity, over, similarity.scale * products, count, anchors, group)
 
-    def _similarity(
-        self, queries: Tensor, keys: Tensor | None, factors: tuple[Tensor, Tensor | None] | None, **options: Any
-    ) -> Similarity:
+    def _similarity(self, queries: Tensor, keys: Tensor | None, factors: Factors, **options: Any) -> Similarity:
         """Returns the similarities of the anchors and the keys, of all dimensions or, given their factors, of each prefix."""
         options["unit"] = self.normalize
-        if factors is None or self.prefixes is None:
+        if self.prefixes is None or factors[0] is None:
             return Similarity(queries, keys, **options)
         lengths: dict[str, Any] = dict(zip(("query_factors", "key_factors"), factors, strict=True))
         return PrefixSimilarity(queries, keys, dims=self.prefixes.dims, **lengths, **options)
@@ -162,21 +166,32 @@ class ContrastiveLoss(Loss):
         warn_zero_prefixes(names, factors.flatten(1))
         return cosines, factors
 
-    def _factors(self, name: str, rows: Tensor) -> Tensor:
-        """Returns 1/‖prefix‖ of each row, [m, N]."""
-        assert self.prefixes is not None
+    def _factors(self, name: str, rows: Tensor) -> Tensor | None:
+        """Returns 1/‖prefix‖ of each row, [m, N]; None without prefixes."""
+        if self.prefixes is None:
+            return None
         factors = factors_of(rows, self.prefixes.dims)
         warn_zero_prefixes((name,), factors)
         return factors
 
+    def _weighted(self, loss_N: Tensor) -> Tensor:
+        """Returns the loss of each anchor, the weighted sum over prefixes of [m, N]; unchanged without prefixes."""
+        if self.prefixes is None:
+            return loss_N
+        return (loss_N.new_tensor(self.prefixes.weights)[:, None] * loss_N).sum(0)
+
     def _result(self, contrast: Contrast, loss_N: Tensor) -> Result:
         """Returns the reduced loss, with its `Diagnosis` if ``diagnose``."""
-        if self.prefixes is not None:
-            loss_N = (loss_N.new_tensor(self.prefixes.weights)[:, None] * loss_N).sum(0)
-        loss = reduced_over(contrast.group, loss_N, self.reduction, contrast.anchors)
+        loss = reduced_over(contrast.group, self._weighted(loss_N), self.reduction, contrast.anchors)
         if not self.diagnose:
             return loss
         return loss, diagnose_rows(contrast.similarity, contrast.over, positive=contrast.positives)
+
+
+def with_factors(first_mN: Tensor | None, others_mK: Tensor | None) -> Tensor | None:
+    """Returns the factors of some rows and then of others; None if both are."""
+    both = [one for one in (first_mN, others_mK) if one is not None]
+    return torch.cat(both, 1) if both else None
 
 
 def warn_zero_prefixes(names: tuple[str, ...], factors_mN: Tensor) -> None:

@@ -8,7 +8,6 @@ from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
 from coulomb.losses.temperature import scale_of
-from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group
 
 
@@ -78,9 +77,11 @@ class NTXentLoss(ContrastiveLoss):
             raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
         group = gather_group(self.gather)
         rows = normalized(("view0",), views.transpose(0, 1).reshape(n * v, dim), normalize=self.normalize)
-        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=views.dtype, group=group)
+        factors = self._factors("view0", rows), None
+        similarity = self._similarity(rows, None, factors, scale=scale, instances=n, half=views.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == v:
             warn_counted(v, v, "anchors have no negative (N = 1): the loss gives no gradient")
-        loss = reduced_over(group, similarity.lse("others") - similarity.mean("positives"), self.reduction, anchors)
+        loss_N = self._weighted(similarity.lse("others") - similarity.mean("positives"))
+        loss = reduced_over(group, loss_N, self.reduction, anchors)
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss

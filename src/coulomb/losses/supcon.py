@@ -9,14 +9,14 @@ from coulomb.ground.checked import check_shape, choice, number, optional, readab
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.multi_label import OVERLAPS, negative_pairs, overlap_matrix, overlap_mean, positive_pairs, relations
-from coulomb.losses.negatives import counted_over, reduced_over
-from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau
+from coulomb.losses.negatives import NONE, ContrastiveLoss, counted_over, reduced_over
+from coulomb.losses.options import Tau
 from coulomb.losses.temperature import check_base, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group
 
 
-class SupConLoss(Loss):
+class SupConLoss(ContrastiveLoss):
     """L_i = LSE_{a≠i} s_ia − mean_{p∈P(i)} s_ip,  s = cos/τ   (Khosla et al., 2020, their L_out)
 
     P(i): the other views of i and every view of samples with the same label. ``positives="in"`` is their weaker L_in,
@@ -84,10 +84,6 @@ class SupConLoss(Loss):
     no_positive: Annotated[str, choice("zero", "exclude", "raise")] = "zero"
     _: KW_ONLY
     overlap: Annotated[str, choice(*OVERLAPS)] = "any"
-    normalize: Flag = True
-    reduction: Reduction = "mean"
-    diagnose: Flag = False
-    gather: Gather = "auto"
 
     def __post_init__(self) -> None:
         check_base(self.base_temperature, self.temperature)
@@ -122,13 +118,15 @@ class SupConLoss(Loss):
         ids, mask, multi_hot = relations(labels, mask, batch, views, keys, group)
         everything = self.contrast_mode == "all" or views == 1
         anchors, others = (keys, None) if everything else (keys[:batch], keys)
-        options: dict[str, Any] = {"scale": scale_of(self.temperature, scale), "unit": self.normalize}
-        options |= {"half": features.dtype, "queries_lead_keys": True}
+        options: dict[str, Any] = {"scale": scale_of(self.temperature, scale), "half": features.dtype}
+        options["queries_lead_keys"] = True
         if ids is None:
             options["instances"] = batch
         else:
             options["query_ids"], options["key_ids"] = ids[: len(anchors)], None if everything else ids
-        similarity = Similarity(anchors, others, group=group, **options)
+        lengths = self._factors("features", keys)
+        factors = (lengths, None) if lengths is None or everything else (lengths[:, :batch], lengths)
+        similarity = self._similarity(anchors, others, factors, group=group, **options)
         if multi_hot is not None:
             if self.positives == "out" and not self.diagnose:
                 return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
@@ -136,7 +134,7 @@ class SupConLoss(Loss):
         local = similarity
         positive: str | Tensor = "positives"
         if mask is not None:  # covers the samples of this process
-            local = similarity if group is None else Similarity(anchors, others, **options)
+            local = similarity if group is None else self._similarity(anchors, others, NONE, **options)
             positive = positive_pairs(mask, similarity.shape)
         alone = (count := local.count(positive)) == 0
         if self.positives == "out":
@@ -164,4 +162,4 @@ class SupConLoss(Loss):
             warn_counted(len(alone), len(alone), "anchors have a single other sample: the loss gives no gradient")
         if self.no_positive == "exclude":
             counted = counted_over(similarity.group, ~alone)
-        return reduced_over(similarity.group, losses, self.reduction, counted)
+        return reduced_over(similarity.group, self._weighted(losses), self.reduction, counted)

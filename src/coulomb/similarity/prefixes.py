@@ -10,11 +10,13 @@ backward pass runs from the longest prefix down, with G^(k) = ∂L/∂s^(k):
     H ← H + r^(k)·G^(k)·c^(k),    ∂L/∂Q[:, block k] += scale·H·K[:, block k],    ∂L/∂K[:, block k] += scale·Hᵀ·Q[:, block k]
 
 The gradients of r and c, the radial part of the normalization, are row and column sums of r·G·c·raw. Memory is a few tiles
-per thread, a few vectors per prefix, and the products of the widest blocks that are cached for the backward pass.
+per thread, a few vectors per prefix, and the products of the widest blocks that are cached for the backward pass. With a group
+of processes, keys travel together with their factors, as in `coulomb.similarity.sharded`, and no products are cached.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -23,9 +25,11 @@ from torch.nn.functional import softplus
 
 from coulomb.ground.checked import ZERO, abstract, eager
 from coulomb.similarity import plan, policy
+from coulomb.similarity.collectives import Block, Merge, Shards
 from coulomb.similarity.engine import NO_SECOND_DERIVATIVE, Cache
 from coulomb.similarity.matrix import Over, Similarity
 from coulomb.similarity.products import add_product, full_precision
+from coulomb.similarity.sharded import visit_problems
 from coulomb.similarity.streaming import row_weights
 from coulomb.similarity.tiles import LOG2E, SAFE_EXPONENT, UNIT, Problem, Tiles
 
@@ -36,18 +40,18 @@ CACHED = 2
 TILE = 448
 
 
-def applies(queries: Tensor, rows: int, columns: int, dims: Sequence[int], scale: float | Tensor) -> bool:
+def applies(queries: Tensor, pairs: float, dims: Sequence[int], scale: float | Tensor) -> bool:
     """True if the prefixes of these embeddings can be reduced together by `PrefixSimilarity`, which is then faster.
 
-    On a CPU in eager mode, if the matrix is too large to be stored, if no exponential needs a maximum (τ from 0.018 in
-    fp32), and if the products of all but the longest prefix, which are saved, take longer than the additional passes over the
-    tiles.
+    On a CPU in eager mode, if the matrix of ``pairs`` (∞ for several processes) is too large to be stored, if no exponential
+    needs a maximum (τ from 0.018 in fp32), and if the products of all but the longest prefix, which are saved, take longer
+    than the additional passes over the tiles.
     """
     if not eager() or abstract(queries) or queries.device.type != "cpu":
         return False
     if len(dims) < 2 or sum(dims[:-1]) < (len(dims) - 1) * policy.current().saved:
         return False
-    if plan.resolved("auto", rows * columns) != "streaming":
+    if plan.resolved("auto", pairs) != "streaming":
         return False
     limit = SAFE_EXPONENT[torch.promote_types(queries.dtype, torch.float32)]
     return abs(float(scale)) * LOG2E * UNIT <= limit
@@ -108,7 +112,7 @@ class PairedSums(torch.autograd.Function):
 
 
 class PrefixSimilarity(Similarity):
-    """The cosines of each prefix: `lse`, `lse_both` and `contrast` return [m, N], one row per prefix.
+    """The cosines of each prefix: `lse`, `lse_both`, `contrast`, `sum` and `mean` return [m, N], one row per prefix.
 
     Other reductions are those of all dimensions. A prefix of zeros stays zero and gets no gradient.
 
@@ -116,7 +120,8 @@ class PrefixSimilarity(Similarity):
         queries_ND, keys_MD: rows of unit length.
         dims: lengths of the prefixes, ascending; the last one is D.
         query_factors, key_factors: 1/‖prefix‖, [m, N] and [m, M], with gradient; see `factors_of`.
-        options: as in `Similarity`, without ``tile``; `applies` is True for it. No bias, no group, no masks.
+        options: as in `Similarity`, without ``tile``; `applies` is True for it. No bias, no masks, and a guide only where the
+            keys are not the queries.
 
     >>> query, key, dims = torch.eye(2, 3), torch.ones(2, 3) / 3**0.5, (1, 3)
     >>> lengths = {"query_factors": factors_of(query, dims), "key_factors": factors_of(key, dims)}
@@ -162,11 +167,29 @@ class PrefixSimilarity(Similarity):
         columns = columns[:, : self.shape[0]]
         return (softplus(rows - positive, threshold=50) + softplus(columns - positive, threshold=50)) / 2
 
+    def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
+        """Σ_j s_ij of each prefix, [m, N]; 0 where no pair counts. From sums of keys, O((N + M)·Σ d_k)."""
+        assert top_k is None and self.pairs(over).by_class
+        return torch.stack([one.sum(over) for one in self._alone()])
+
+    def _alone(self) -> Iterator[Similarity]:
+        """The `Similarity` of each prefix by itself."""
+        names = "scale", "instances", "queries_lead_keys", "unit", "backend", "group"
+        options: dict[str, Any] = {name: getattr(self, name) for name in names} | {"query_ids": self.query_ids}
+        keys_of = None if self.self_similar else self.key_factors
+        for k, dim in enumerate(accumulate(self.widths)):
+            query = self.queries_ND[:, :dim] * self.query_factors[k, :, None]
+            if keys_of is None:
+                yield Similarity(query, **options)
+            else:
+                yield Similarity(query, self.keys_MD[:, :dim] * keys_of[k, :, None], key_ids=self.key_ids, **options)
+
     def _reduced(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
-        assert problem.bounded and problem.bias_M is None and self.group is None
+        assert problem.bounded and problem.bias_M is None
         keys = (None, None) if self.self_similar else (self.keys_MD, self.key_factors)
+        shards = None if self.group is None else self.shards
         rows, columns = ReducePrefixes.apply(
-            self.queries_ND, keys[0], self.query_factors, keys[1], self.scale, problem, tuple(self.widths)
+            self.queries_ND, keys[0], self.query_factors, keys[1], self.scale, problem, tuple(self.widths), shards
         )
         return rows, columns
 
@@ -319,20 +342,30 @@ def backward(
 
 
 class ReducePrefixes(torch.autograd.Function):
-    """`forward` and `backward` for autograd."""
+    """`forward` and `backward` for autograd: of the keys of this process or, with ``shards``, of the keys of each process."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor | None]:
         """Rows [m, N] and, if both, columns [m, M]."""
-        queries_ND, keys_MD, rows_mN, columns_mM, scale, problem, widths = inputs
-        ends = torch.tensor(widths).cumsum(0).tolist()
+        queries_ND, keys_MD, rows_mN, columns_mM, scale, problem, widths, shards = inputs
+        ends = [*accumulate(widths)]
         ctx.blocks = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
-        ctx.caches = caches(problem, widths) if any(ctx.needs_input_grad) else {}
+        ctx.caches = caches(problem, widths) if any(ctx.needs_input_grad) and shards is None else {}
+        found: list[Tensor] = []
+
+        def visit(part: Problem, factors_mC: Tensor, _: Tensor | None) -> Sequence[Tensor]:
+            rows, columns = forward(PrefixTiles(part, ctx.blocks, rows_mN, factors_mC, ctx.caches))
+            found[:] = [torch.logaddexp(found[0], rows) if found else rows]
+            return [] if columns is None else [columns.T]
+
         with full_precision(queries_ND):
-            rows, columns = forward(_prefixes(ctx, problem, rows_mN, columns_mM))
+            returned = visit_keys(
+                problem, shards, visit, rows_mN if columns_mM is None else columns_mM, None, torch.logaddexp
+            )
+        rows, columns = found[0], returned[0].T if returned else None
         tensor_scale = scale if isinstance(scale, Tensor) else None
         ctx.save_for_backward(queries_ND, keys_MD, tensor_scale, None, rows_mN, columns_mM, rows, columns)
-        ctx.problem = problem.without_operands()
+        ctx.problem, ctx.shards = problem.without_operands(), shards
         ctx.set_materialize_grads(False)
         return rows, columns
 
@@ -343,23 +376,66 @@ class ReducePrefixes(torch.autograd.Function):
             raise RuntimeError(NO_SECOND_DERIVATIVE)
         *operands, rows_mN, columns_mM, rows, columns = ctx.saved_tensors
         problem = ctx.problem.with_operands(*operands)
-        itself, scale = columns_mM is None, problem.scale
-        weight_mN = row_weights(problem, rows, torch.zeros_like(rows) if grad_mN is None else grad_mN)[0]
-        weight_mM = None
-        if problem.both and grad_mM is not None:
-            weight_mM = row_weights(problem, columns, grad_mM)[0]
+        alike, scale = columns_mM is None, problem.scale  # alike: the keys are the queries
+
+        def weights(lse: Tensor, grad: Tensor | None) -> Tensor:
+            return row_weights(problem, lse, torch.zeros_like(lse) if grad is None else grad)[0]
+
+        weight_mN, weight_mM = weights(rows, grad_mN), None if columns is None else weights(columns, grad_mM)
+        need_keys = ctx.needs_input_grad[0 if alike else 1]
+        grad_ND: Tensor | None = None
+        radial_mN, grad_scale = torch.zeros_like(rows_mN), rows_mN.new_zeros(())
+
+        def visit(part: Problem, factors_mC: Tensor, weight_mC: Tensor | None) -> Sequence[Tensor]:
+            nonlocal grad_ND
+            tiles = PrefixTiles(part, ctx.blocks, rows_mN, factors_mC, ctx.caches)
+            grad, grad_CD, radial, radial_mC = backward(tiles, weight_mN, weight_mC, need_keys)
+            grad_scale.add_(radial.sum() / (2 if tiles.itself else 1))
+            if tiles.itself:  # the gradient is complete and counts as that of the keys of this process
+                grad_CD, radial_mC = grad, radial
+            else:
+                grad_ND = grad if grad_ND is None else grad_ND.add_(grad)
+                radial_mN.add_(radial)
+            return [grad_CD, radial_mC.T] if need_keys and grad_CD is not None else []
+
         with full_precision(rows_mN):
-            prefixes = _prefixes(ctx, problem, rows_mN, columns_mM)
-            grad_ND, grad_MD, radial_mN, radial_mM = backward(prefixes, weight_mN, weight_mM, ctx.needs_input_grad[1])
-        grad_scale = radial_mN.sum() / (2 if itself else 1) if ctx.needs_input_grad[4] else None
-        grad_ND = grad_ND.mul_(scale)
-        grad_MD = None if grad_MD is None else grad_MD.mul_(scale)
-        factors = [(scale * radial_mN, rows_mN), (scale * radial_mM, columns_mM)]
+            returned = visit_keys(problem, ctx.shards, visit, rows_mN if alike else columns_mM, weight_mM, torch.add)
+        grad_MD: Tensor | None = None
+        radial_mM: Tensor | None = None
+        if returned:
+            grad_MD, radial_mM = returned[0], returned[1].T
+        if alike and grad_MD is not None and radial_mM is not None:
+            grad_ND = grad_MD if grad_ND is None else grad_ND.add_(grad_MD)
+            radial_mN, grad_MD, radial_mM = radial_mN.add_(radial_mM), None, None
+        grad_ND, grad_MD = (None if grad is None else grad.mul_(scale) for grad in (grad_ND, grad_MD))
+        factors = [(radial_mN, rows_mN), (radial_mM, columns_mM)]
         grad_mN, grad_mM = (
-            None if factor is None else (radial / factor).masked_fill_(factor == 0, 0) for radial, factor in factors
+            None if radial is None else (scale * radial / factor).masked_fill_(factor == 0, 0)
+            for radial, factor in factors
         )
-        return grad_ND, grad_MD, grad_mN, grad_mM, grad_scale, None, None
+        return grad_ND, grad_MD, grad_mN, grad_mM, grad_scale if ctx.needs_input_grad[4] else None, None, None, None
 
 
-def _prefixes(ctx: Any, problem: Problem, rows_mN: Tensor, columns_mM: Tensor | None) -> PrefixTiles:
-    return PrefixTiles(problem, ctx.blocks, rows_mN, rows_mN if columns_mM is None else columns_mM, ctx.caches)
+def visit_keys(
+    problem: Problem,
+    shards: Shards | None,
+    visit: Callable[[Problem, Tensor, Tensor | None], Sequence[Tensor]],
+    factors_mM: Tensor,
+    weight_mM: Tensor | None,
+    merge: Merge,
+) -> list[Tensor]:
+    """Calls ``visit(queries over some keys, factors of these keys, their weights)``: all keys or, with ``shards``, by process.
+
+    Returns what it returned for the keys of this process, one row per key, merged over the processes.
+    """
+    if shards is None:
+        return list(visit(problem, factors_mM, weight_mM))
+
+    def visit_block(_: int, part: Problem, extra: Block) -> Sequence[Tensor]:
+        factors_Cm, weight_Cm = extra
+        assert factors_Cm is not None
+        weight_mC = None if weight_Cm is None else weight_Cm.T.contiguous()
+        return [one.contiguous() for one in visit(part, factors_Cm.T.contiguous(), weight_mC)]
+
+    extra = [factors_mM.T.contiguous(), None if weight_mM is None else weight_mM.T.contiguous()]
+    return visit_problems(problem, shards, visit_block, extra, merge)

@@ -121,7 +121,7 @@ def largest_and_expected(problem: Problem, shards: Shards, lse_N: Tensor) -> tup
         expected_N.add_(expected)
         return []
 
-    _visit_problems(problem, shards, visit)
+    visit_problems(problem, shards, visit)
     return largest_N, expected_N
 
 
@@ -142,7 +142,7 @@ class ReduceKeys(torch.autograd.Function):
             rows[:] = [merge(rows[0], reduced.rows_PN) if rows else reduced.rows_PN]
             return [] if reduced.columns_M is None else [reduced.columns_M]
 
-        columns = _visit_problems(problem, shards, visit, merge=torch.logaddexp)
+        columns = visit_problems(problem, shards, visit, merge=torch.logaddexp)
         results = rows[0], columns[0] if columns else None
         _save(ctx, problem, shards, *results)
         return results
@@ -174,7 +174,7 @@ class ReduceKeys(torch.autograd.Function):
             return [grad for need, grad in results if need and grad is not None]
 
         extra = [columns, grad_M if columns is not None else None]
-        returned = iter(_visit_problems(problem, shards, visit, extra))
+        returned = iter(visit_problems(problem, shards, visit, extra))
         grad_MD, grad_bias = next(returned) if need_keys else None, next(returned) if need_bias else None
         if keys_are_queries and grad_ND is not None and grad_MD is not None:
             grad_ND, grad_MD = grad_ND.add_(grad_MD), None
@@ -200,7 +200,7 @@ class TopK(torch.autograd.Function):
                 columns = torch.cat([columns, where], 1).gather(1, choice)
             return []
 
-        _visit_problems(problem, shards, visit)
+        visit_problems(problem, shards, visit)
         ctx.mark_non_differentiable(columns)
         _save(ctx, problem, shards, columns)
         return best, columns
@@ -221,7 +221,7 @@ class TopK(torch.autograd.Function):
             grad_CD = torch.zeros_like(keys_CD).index_add_(0, j, (scale * grad)[:, None] * queries_ND[i])
             return grad_CD, grad.new_zeros(len(keys_CD)).index_add_(0, j, grad)
 
-        grad_MD, grad_bias = _visit_problems(problem, shards, visit)
+        grad_MD, grad_bias = visit_problems(problem, shards, visit)
         grads = (grad_ND + grad_MD, None) if problem.keys_MD is None else (grad_ND, grad_MD)
         needs = ctx.needs_input_grad
         return None, None, *grads, grad_scale if needs[4] else None, grad_bias if needs[5] else None, None
@@ -240,7 +240,7 @@ def _load(ctx: Any) -> tuple[Any, ...]:
     return ctx.static.with_operands(*saved[:4]), ctx.shards, *saved[4:]
 
 
-def _visit_problems(
+def visit_problems(
     problem: Problem, shards: Shards, visit: VisitProblem, extra: Block = (), merge: Merge = torch.add
 ) -> list[Tensor]:
     """Calls ``visit(owner, this process's queries over the keys of owner, extra tensors of owner)`` for every process.
