@@ -29,9 +29,9 @@ from coulomb.training.feature_cache import UNREADABLE, FeatureCache
 from coulomb.training.loop import Loop
 from coulomb.training.order import ColumnViews
 from coulomb.training.plan.columns import ColumnsPlan
+from coulomb.training.plan.towers import KINDS, TowerPlan
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stopping import Signals
-from coulomb.training.towers import KINDS, TowerPlan
 from coulomb.training.watching.live_pairs import LivePairs
 from coulomb.training.watching.records import Alarm, CorruptImages, MakeWatcher
 

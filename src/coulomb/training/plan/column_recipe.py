@@ -9,7 +9,7 @@ from coulomb.methods import METHODS, PAIR_METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.build_pair import pair_facts
 from coulomb.training.plan.config import Config
-from coulomb.training.towers import KINDS, TowerPlan
+from coulomb.training.plan.towers import KINDS, TowerPlan
 
 LEAST_TEMPERATURE = 0.01  # of method clip, its option's default
 

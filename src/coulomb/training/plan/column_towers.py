@@ -10,7 +10,7 @@ from coulomb.tables import Columns
 from coulomb.tables.columns import Column
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.resolved import Split
-from coulomb.training.towers import KINDS, TowerPlan
+from coulomb.training.plan.towers import KINDS, TowerPlan
 
 FEW = 20_000  # pairs below which towers with weights stay frozen
 TUNES = ("all", "last", "lora", "norm", "none")  # of a tower; ``head`` and ``whiten`` are for runs on images alone

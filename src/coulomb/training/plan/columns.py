@@ -17,8 +17,8 @@ from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.resolved import Split, Steps, batches_per_epoch
+from coulomb.training.plan.towers import KINDS, TowerKind, TowerPlan
 from coulomb.training.record.provenance import column_fingerprint
-from coulomb.training.towers import KINDS, TowerKind, TowerPlan
 
 log = logging.getLogger("coulomb")
 

@@ -19,7 +19,7 @@ from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.vector_network import NAMES as VECTOR_ENCODERS
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.start import LEAST_SIDE, photo_size
-from coulomb.training.towers.tower import TowerKind, TowerPlan
+from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
 
 MEASURED = 200  # pictures whose sides are looked up
 

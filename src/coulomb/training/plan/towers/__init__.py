@@ -1,9 +1,9 @@
 """Towers of a run on columns: what each kind of cells needs. A new kind is a file here, and a line in `KINDS`."""
 
-from coulomb.training.towers.image import ImageTowers
-from coulomb.training.towers.text import TextTowers
-from coulomb.training.towers.tower import TowerKind, TowerPlan
-from coulomb.training.towers.vector import VectorTowers
+from coulomb.training.plan.towers.image import ImageTowers
+from coulomb.training.plan.towers.text import TextTowers
+from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
+from coulomb.training.plan.towers.vector import VectorTowers
 
 KINDS: dict[str, TowerKind] = {"image": ImageTowers(), "text": TextTowers(), "vector": VectorTowers()}
 

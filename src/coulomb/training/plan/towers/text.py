@@ -17,7 +17,7 @@ from coulomb.models.names import is_local, is_published, names_weights
 from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_network import TextNetwork
 from coulomb.training.plan.config import Config
-from coulomb.training.towers.tower import TowerKind, TowerPlan
+from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
 
 log = logging.getLogger("coulomb")
 

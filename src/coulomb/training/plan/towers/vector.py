@@ -12,7 +12,7 @@ from coulomb.kinds.vector import MarginalViews, Vector
 from coulomb.models import Encoder
 from coulomb.models.vector_network import NAMES, build_vector_encoder
 from coulomb.training.plan.config import Config
-from coulomb.training.towers.tower import TowerKind, TowerPlan
+from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
 
 MEASURED = 100_000  # vectors whose mean and deviation are taken
 
