@@ -4,7 +4,7 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -34,6 +34,10 @@ from coulomb.training.record.seeds import SEEDS, has_seeds, save_seeds, saved_se
 from coulomb.training.run import PairRun, Run, load
 from coulomb.training.stopping import stoppable
 
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback
+    from lightning.pytorch.loggers import Logger
+
 log = logging.getLogger("coulomb")
 
 __all__ = [
@@ -57,6 +61,8 @@ def train(
     method: str | type[nn.Module] | None = None,
     encoder: str | nn.Module | None = None,
     views: str | ViewMaker | None = None,
+    logger: "str | Logger | Sequence[Logger] | None" = None,
+    callbacks: "Callback | Sequence[Callback] | None" = None,
     resume_from: str | Path | None = None,
     evaluate: bool = True,
     progress: bool = True,
@@ -71,10 +77,18 @@ def train(
             or your own class; see `coulomb.methods.Method`.
         encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
         views: a preset's name, or your own views (``OwnViews(function, size, channels)``).
-        resume_from: a run folder to continue instead. ``data``, ``encoder``, ``views`` and ``method`` are only needed again
-            if they were objects or your own files (``"mine.py:MyMethod"``), because code outside coulomb is executed only if
-            this call names it. The same holds for a memory bank outside the folder (``method_options={"bank_path": …}``).
-            With ``devices`` and ``num_nodes`` it continues on other numbers of processes and machines.
+        logger: where the lines of ``metrics.jsonl`` are sent as well: ``"tensorboard"`` (default; files in the run folder),
+            ``"wandb"``, ``"mlflow"``, ``"csv"``, ``"none"``, or loggers of ``lightning.pytorch.loggers``. A resumed run
+            continues its log, or begins that of another logger.
+        callbacks: callbacks of Lightning, for which each pass over the data is an epoch and each live evaluation a
+            validation; the numbers of ``metrics.jsonl``, such as ``knn``, are in ``trainer.callback_metrics``. One that sets
+            ``trainer.should_stop``, such as ``EarlyStopping("knn", mode="max")``, ends the run, which is then evaluated. They
+            must not change weights, gradients, data or files of the run: resuming would not be exact.
+        resume_from: a run folder to continue instead. ``callbacks`` are passed again. ``data``, ``encoder``, ``views`` and
+            ``method`` are only needed again if they were objects or your own files (``"mine.py:MyMethod"``), because code
+            outside coulomb is executed only if this call names it. The same holds for a memory bank outside the folder
+            (``method_options={"bank_path": …}``). With ``devices`` and ``num_nodes`` it continues on other numbers of
+            processes and machines.
         evaluate: evaluate and write the report at the end.
         progress: show progress bars.
         **options: any field of ``coulomb.training.plan.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
@@ -87,13 +101,16 @@ def train(
         LostProcessError: another process of a run with several processes ended.
     """
     from coulomb.training.launch import first_process, resume, start  # Lightning, which takes seconds to import
+    from coulomb.training.own_callbacks import as_callbacks
 
-    options |= {"data": data, "test": test, "method": method, "encoder": encoder, "views": views}
+    options |= {"data": data, "test": test, "method": method, "encoder": encoder, "views": views, "logger": logger}
     if resume_from is None:
         require_data(data)
-        folder, plan = start(options, watch=Watcher, progress=progress)
+    given = Given.of(options, as_callbacks(callbacks))
+    if resume_from is None:
+        folder, plan = start(given, watch=Watcher, progress=progress)
     else:
-        folder, plan = resume(resume_from, options, watch=Watcher, progress=progress)
+        folder, plan = resume(resume_from, given, watch=Watcher, progress=progress)
     evaluate = evaluate and not (resume_from is not None and _evaluated(folder))
     if evaluate and (team := Team.of_group()).rank:
         with stoppable(lambda signals: "stopped during the evaluation"):
@@ -130,6 +147,7 @@ def train_seeds(
     out: str | Path | None = None,
     seed: int = 0,
     encoder: str | nn.Module | None = None,
+    callbacks: "Callback | Sequence[Callback] | None" = None,
     resume_from: str | Path | None = None,
     progress: bool = True,
     **options: Any,
@@ -138,7 +156,8 @@ def train_seeds(
 
     Args:
         seeds: number of runs. seed: the first seed; the others follow.
-        data, encoder, **options: as for `train`. A module is copied for each run, so that all start with its weights.
+        data, encoder, callbacks, **options: as for `train`. A module and callbacks are copied for each run, so that all start
+            with the same weights and counts. ``logger`` must be a name, since each run has its own log.
         out: folder to create for all of them; default ``runs/NAME-METHOD-seeds``.
         resume_from: such a folder, to continue after a stop. Finished runs are kept; objects must be passed again.
         progress: show progress bars.
@@ -149,6 +168,8 @@ def train_seeds(
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are requested.
     """
+    if not isinstance(options.get("logger"), str | None):
+        raise InputError("logger: several runs cannot share one logger; give a name, such as logger='wandb'")
     if resume_from is None:
         if seeds < 2:
             raise InputError(f"seeds={seeds}: a deviation needs at least 2")
@@ -172,15 +193,15 @@ def train_seeds(
         options.pop("encoder", None)
     for each in saved_seeds(folder)[0]:
         run = seed_folder(folder, each)
-        module = copy.deepcopy(encoder)
+        module, own = copy.deepcopy(encoder), copy.deepcopy(callbacks)
         if run.report.exists():
             continue
         if run.environment.exists():
-            resumable = ("test", "views", "method", "method_options")
+            resumable = ("test", "views", "method", "method_options", "logger")
             repeated = {key: value for key, value in options.items() if key in resumable}
-            train(data, encoder=module, resume_from=run.path, progress=progress, **repeated)
+            train(data, encoder=module, callbacks=own, resume_from=run.path, progress=progress, **repeated)
         else:
-            train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
+            train(data, encoder=module, callbacks=own, out=str(run.path), seed=each, progress=progress, **options)
     return summarize(folder), folder
 
 

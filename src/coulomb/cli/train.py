@@ -73,8 +73,8 @@ def _train_seeds(
 
 
 def _refused_with_resume(options: dict[str, Any]) -> list[str]:
-    """Returns the options that cannot be given with --resume: all but the processes and the user's own code and files."""
-    allowed = {"encoder", "devices", "num_nodes"}
+    """Returns the options that --resume refuses: all but the processes, the logger, and the user's own code and files."""
+    allowed = {"encoder", "devices", "num_nodes", "logger"}
     if is_user_code(options.get("method", "")):
         allowed.add("method")
     if set(options.get("method_options", {})) == {BANK}:

@@ -17,8 +17,8 @@ from coulomb.kinds.image.canvas import Canvas
 from coulomb.models import ImageNetwork, save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.image_encoder import ImageEncoder
-from coulomb.training.plan.config import Config
-from coulomb.training.run import Run
+from coulomb.training.record.folder import read_stopped
+from coulomb.training.run import Record, Run
 
 CARD, CONFIG = "README.md", "config.json"
 FILES = ("encoder.safetensors", "encoder.json", CONFIG, CARD, "classifier.safetensors", "classifier.json")
@@ -119,7 +119,7 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
     if run is None:
         return facts | {"Weights": f"as published, {encoder.name}; the license of its authors applies"}
     if run.folder.config.is_file():
-        facts["Method"] = method_of(run.config)
+        facts["Method"] = method_of(run)
     if run.folder.data.is_file():
         about = read_object(run.folder.data, {"source": maybe(table), "class_counts": maybe(list_of(whole))})
         counts = about.get("class_counts")  # includes classes without names
@@ -130,6 +130,8 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
     return facts
 
 
-def method_of(config: Config) -> str:
+def method_of(run: Record) -> str:
     """Returns the method of a run, with what it takes to repeat it."""
-    return f"{config.method}; epochs: {config.epochs}, batch size: {config.batch_size}, seed: {config.seed}"
+    config, stopped = run.config, read_stopped(run.folder)
+    ended = f" ({stopped['by']} ended the run after {stopped['epoch']})" if stopped else ""
+    return f"{config.method}; epochs: {config.epochs}{ended}, batch size: {config.batch_size}, seed: {config.seed}"

@@ -268,7 +268,7 @@ def run_facts(run: PairRun) -> dict[str, str]:
     """Returns the rows of the card's table on a run: its method and its data, without paths."""
     facts = {}
     if run.folder.config.is_file():
-        facts["Method"] = method_of(run.config)
+        facts["Method"] = method_of(run)
     if run.folder.data.is_file():
         about = read_object(run.folder.data, {"source": maybe(table)})
         name = (about.get("source") or {}).get("name")

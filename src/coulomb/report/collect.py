@@ -79,6 +79,7 @@ class RunData:
     folder: Path
     config: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    stopped: dict[str, Any] = field(default_factory=dict)  # by a callback; empty for other runs
     training: list[dict[str, Any]] = field(default_factory=list)  # lines with a loss
     measures: list[dict[str, Any]] = field(default_factory=list)  # lines of live evaluation
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -145,6 +146,8 @@ def read_run(folder: Path | str) -> RunData:
     run.evaluation = _read_mapping(run, "evaluation.json", read_json)
     if (folder / "doctor.json").is_file():
         run.doctor = _read_mapping(run, "doctor.json", read_json)
+    if (folder / "stopped.json").is_file():
+        run.stopped = _read_mapping(run, "stopped.json", read_json)
     for path in sorted((folder / "transfer").glob("*.json")):
         if evaluation := _read_mapping(run, f"transfer/{path.name}", read_json):
             run.transfers.append(evaluation)

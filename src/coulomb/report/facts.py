@@ -74,6 +74,9 @@ def _stopped(run: RunData) -> str:
     planned, last = finite(run.config.get("epochs")), _last_epoch(run)
     if planned is None or last is None or last >= planned:
         return ""
+    if run.stopped:
+        by, reason = (shorten(str(run.stopped.get(name) or ""), 200) for name in ("by", "reason"))
+        return f"{by} ended the run after epoch {last:.0f} of {planned:.0f}{f': {reason}' if reason else '.'}"
     return (
         f"This run has not finished: {plural(round(planned), 'epoch')} were planned, the last line of its metrics is from "
         f"epoch {last:.0f}. It is still running, or it stopped early."

@@ -55,7 +55,7 @@ class Checkpoints(pl.Callback):
             return  # checkpoints do not contain the gradients of an incomplete update
         # A signal may reach only one process, or processes at different updates: they decide together.
         stop = trainer.strategy.reduce_boolean_decision(self.signals.number is not None, all=False)
-        if stop or self.epoch_ended or trainer.global_step % self.every == 0:
+        if stop or trainer.should_stop or self.epoch_ended or trainer.global_step % self.every == 0:
             self.epoch_ended = False
             self.save(trainer)
         if stop:

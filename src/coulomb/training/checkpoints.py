@@ -120,8 +120,21 @@ def find_problem(path: Path) -> str | None:
 
 
 def is_finished(path: Path | None, updates: int) -> bool:
-    """Returns True if ``path`` is a checkpoint after the last of a run's ``updates``; raises like `read_checkpoint`."""
-    return path is not None and read_checkpoint(path)["global_step"] >= updates
+    """Returns True if ``path`` is a checkpoint after the last of a run's ``updates``, or after a callback ended the run.
+
+    Raises like `read_checkpoint`.
+    """
+    if path is None:
+        return False
+    content = read_checkpoint(path)
+    return content["global_step"] >= updates or bool(_stopped(content))
+
+
+def _stopped(content: dict[str, Any]) -> Any:
+    """Returns the stop by a callback, see `coulomb.training.own_callbacks.OwnCallbacks.state_dict`."""
+    callbacks = content.get("callbacks")
+    own = callbacks.get("OwnCallbacks") if isinstance(callbacks, dict) else None
+    return own.get("stopped") if isinstance(own, dict) else None
 
 
 def _load(path: Path) -> Any:

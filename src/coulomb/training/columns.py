@@ -29,6 +29,7 @@ from coulomb.training.feature_cache import UNREADABLE, FeatureCache
 from coulomb.training.loop import Loop
 from coulomb.training.order import ColumnViews
 from coulomb.training.plan.columns import ColumnsPlan
+from coulomb.training.plan.given import Given
 from coulomb.training.plan.towers import KINDS, TowerPlan
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stopping import Signals
@@ -60,6 +61,7 @@ def fit_columns(
     folder: RunFolder,
     corrupt: CorruptImages,
     signals: Signals,
+    given: Given,
     *,
     checkpoint: Path | None,
     watch: MakeWatcher | None = None,
@@ -73,7 +75,7 @@ def fit_columns(
         KeyboardInterrupt: a signal stopped the training.
     """
     config = plan.config
-    loop = Loop(plan, folder, corrupt, signals, checkpoint=checkpoint, progress=progress)
+    loop = Loop(plan, folder, corrupt, signals, given, checkpoint=checkpoint, progress=progress)
     encoders = starting_encoders(plan, folder, save=loop.first)
     cells, kinds, views = {}, {}, {}
     caches: dict[str, FeatureCache] = {}

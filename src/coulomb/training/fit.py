@@ -29,6 +29,7 @@ from coulomb.training.network import (
 )
 from coulomb.training.order import ColumnViews
 from coulomb.training.plan.config import Config
+from coulomb.training.plan.given import Given
 from coulomb.training.plan.plan import Plan, tune_encoder
 from coulomb.training.plan.prepare import Prepared
 from coulomb.training.record.folder import RunFolder
@@ -46,6 +47,7 @@ def fit(
     folder: RunFolder,
     corrupt: CorruptImages,
     signals: Signals,
+    given: Given,
     *,
     checkpoint: Path | None,
     watch: MakeWatcher | None = None,
@@ -53,15 +55,16 @@ def fit(
 ) -> None:
     """Trains as ``plan`` says, with its images decoded; then saves the encoder and the method's classifier, if any.
 
-    ``checkpoint``: to resume from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run. ``watch``
-    makes the live checks, such as `coulomb.evaluation.doctor.Watcher`; None: no checks.
+    ``given`` has the user's callbacks and loggers. ``checkpoint``: to resume from, see
+    `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run. ``watch`` makes the live checks, such as
+    `coulomb.evaluation.doctor.Watcher`; None: no checks.
 
     Raises:
         LostProcessError: another process of the run ended.
         KeyboardInterrupt: a signal stopped the training.
     """
     config, prepared, views = plan.config, plan.prepared, plan.views
-    loop = Loop(plan, folder, corrupt, signals, checkpoint=checkpoint, progress=progress)
+    loop = Loop(plan, folder, corrupt, signals, given, checkpoint=checkpoint, progress=progress)
     encoder = starting_encoder(
         config, prepared, folder.initial, plan.module, resumed=checkpoint is not None, save=loop.first
     )

@@ -28,6 +28,7 @@ from coulomb.training.plan.given import Given
 from coulomb.training.plan.opened import AnyPlan, reopen_run, resolve_run
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import read_metrics
+from coulomb.training.record.loggers import require_logger
 from coulomb.training.record.provenance import environment
 from coulomb.training.stopping import Signals, stoppable
 from coulomb.training.watching.records import CorruptImages, MakeWatcher, train_log
@@ -63,6 +64,7 @@ def _start(
     out: str | None, given: Given, tell: Callable[[str], Any], *, watch: MakeWatcher | None, progress: bool
 ) -> tuple[RunFolder, AnyPlan]:
     """`start` in the first process; ``tell`` sends the folder to the others, when they can join."""
+    require_logger(given.named.get("logger"))
     if out is not None and not same_job(out):
         RunFolder(out).refuse_existing()  # before minutes are spent on the data
     plan = resolve_run(given)  # raises all errors that do not depend on decoding
@@ -85,7 +87,7 @@ def _start(
         write_json(folder.split, plan.split_record())
         write_json(folder.environment, environment())
         tell(str(folder.path))
-        train_plan(plan, folder, corrupt, signals, checkpoint=None, watch=watch, progress=progress)
+        train_plan(plan, folder, corrupt, signals, given, checkpoint=None, watch=watch, progress=progress)
     return folder, plan
 
 
@@ -168,7 +170,9 @@ def _resume(
 ) -> tuple[RunFolder, AnyPlan]:
     """`resume` in the first process; ``tell`` sends the folder to the others, when they can join."""
     folder.require()
-    resumed_on(load_config(folder.config), devices, num_nodes)  # raises errors before anything is written to the folder
+    config = load_config(folder.config)
+    require_logger(given.named.get("logger", config.logger))
+    resumed_on(config, devices, num_nodes)  # raises errors before anything is written to the folder
     with locked(folder.lock), train_log(folder.log), stoppable(partial(stopped_sentence, folder)) as signals:
         checkpoint, notice = checkpoint_to_resume(folder.checkpoint)
         if notice is not None:
@@ -176,7 +180,7 @@ def _resume(
         plan = _reopened(folder, given, devices, num_nodes, progress=progress)
         corrupt = CorruptImages(plan.stores, plan.config.max_corrupt)
         tell(str(folder.path))
-        train_plan(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=progress)
+        train_plan(plan, folder, corrupt, signals, given, checkpoint=checkpoint, watch=watch, progress=progress)
     return folder, plan
 
 
@@ -212,7 +216,7 @@ def join(
             plan = _reopened(folder, given, devices, num_nodes, progress=False)
             corrupt = CorruptImages(plan.stores, plan.config.max_corrupt)
             checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
-            train_plan(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=False)
+            train_plan(plan, folder, corrupt, signals, given, checkpoint=checkpoint, watch=watch, progress=False)
     except Stopped:
         # The first process prints the message. With any other exit code, Lightning would kill that process.
         sys.exit(0)

@@ -120,12 +120,13 @@ def make_trainer(config: Config, folder: Path) -> pl.Trainer:
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
         use_distributed_sampler=False,
-        logger=False,  # the journal writes all metrics
+        logger=False,  # the journal writes all metrics, to the loggers too
         default_root_dir=folder,
         enable_checkpointing=False,
         enable_model_summary=False,
         enable_progress_bar=False,
         num_sanity_val_steps=0,
+        check_val_every_n_epoch=2,  # callbacks such as EarlyStopping then check at live evaluations, see OwnCallbacks
         limit_val_batches=0,
         log_every_n_steps=1,
     )

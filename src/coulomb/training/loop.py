@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import torch
 
 from coulomb.ground.errors import InputError, LostProcessError, counted
+from coulomb.ground.files import write_json
 from coulomb.ground.machine import keep_freed_memory
 from coulomb.ground.team import is_lost_connection
 from coulomb.methods import Method
@@ -22,9 +23,12 @@ from coulomb.training.layout import make_trainer, require_shares
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import compile_encoders
 from coulomb.training.order import ColumnViews, RunLoader, RunOrder
+from coulomb.training.own_callbacks import OwnCallbacks
+from coulomb.training.plan.given import Given
 from coulomb.training.plan.resolved import Resolved
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import Journal
+from coulomb.training.record.loggers import RunLoggers
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals
 from coulomb.training.watching.pulse import Pulse
@@ -43,6 +47,7 @@ class Loop:
         folder: where it is recorded.
         corrupt: collects samples that cannot be read.
         signals: of the process.
+        given: the user's callbacks and loggers.
         checkpoint: to resume from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run.
         progress: show progress bars.
 
@@ -58,6 +63,7 @@ class Loop:
         folder: RunFolder,
         corrupt: CorruptImages,
         signals: Signals,
+        given: Given,
         *,
         checkpoint: Path | None,
         progress: bool = True,
@@ -80,7 +86,10 @@ class Loop:
             labels=plan.learned_labels,
             blocks=plan.blocks,
         )
-        self.journal = Journal(folder.metrics, folder.path / "tensorboard" if self.first else None)
+        with_events = self.first and plan.config.logger == "tensorboard"
+        self.journal = Journal(folder.metrics, folder.path / "tensorboard" if with_events else None)
+        self.loggers = RunLoggers(plan.config, folder, given.loggers, resumed=checkpoint is not None)
+        self.own = OwnCallbacks(given.callbacks, self.journal, folder.checkpoint.parent)
 
     @property
     def first(self) -> bool:
@@ -105,6 +114,7 @@ class Loop:
         ``watchers``: callbacks that measure and record, after the pulse and the figures of each update.
 
         Raises:
+            InputError: the logger cannot be opened, or a file cannot be written.
             LostProcessError: another process of the run ended.
             KeyboardInterrupt: a signal stopped the training.
         """
@@ -131,26 +141,44 @@ class Loop:
             pulse,  # before TrainingFigures, which writes its values
             TrainingFigures(self.journal, lambda: pulse.figures),
             *watchers,
+            self.own,
             *(progress_callbacks() if self.progress else []),
             checkpoints,
         ]
         if checkpoint is not None:
             log.info("resuming from %s", checkpoint)
         loader = RunLoader(samples, self.order, samples.readers, pinned=self.device.type == "cuda")
+        if not plan.steps:
+            self._report_end()
+            return training
         try:
-            with quiet_lightning(), _lost_processes_named(trainer, self.folder):
-                if plan.steps:
-                    trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
+            with (
+                quiet_lightning(),
+                _lost_processes_named(trainer, self.folder),
+                self.loggers.during(trainer, self.journal),
+            ):
+                trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
+                if self.signals.number is not None:
+                    raise KeyboardInterrupt
         except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
             if checkpoint is None or checkpoints.begun or isinstance(error, InputError | LostProcessError):
                 raise
             raise does_not_fit(checkpoint, error) from error
         finally:
             self.signals.patient = False
-        if self.signals.number is not None:
-            raise KeyboardInterrupt
-        log.info("trained %s", counted(trainer.global_step, "step"))
+        self._report_end()
         return training
+
+    def _report_end(self) -> None:
+        """Logs how far the training went, and records a stop by a callback for the report."""
+        steps, stopped = counted(self.trainer.global_step, "step"), self.own.stopped
+        if stopped is None:
+            log.info("trained %s", steps)
+            return
+        why = f": {stopped['reason']}" if stopped["reason"] else ""
+        log.info("trained %s of %d; %s ended the run%s", steps, self.plan.updates, stopped["by"], why)
+        if self.first:
+            write_json(self.folder.stopped, stopped)
 
 
 @contextmanager

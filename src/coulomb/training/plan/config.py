@@ -22,6 +22,7 @@ from coulomb.models.backbones import NORMS
 from coulomb.models.tuning import STATISTICS, Tune
 from coulomb.tables.split import SAMPLERS, LongTail
 
+LOGGERS = ("tensorboard", "wandb", "mlflow", "csv", "none")
 SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb.training.optimizers.rate`
 MOST, MOST_SEED = 10**9, 2**63 - 1  # largest whole numbers: far above any use, and products with them fit 64 bits
 
@@ -170,6 +171,9 @@ class Config:
     channels: int | None = _views(None, "channels of the network's input: 1 gray, 3 color", at_least=1)
     out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
     seed: int = _run(0, "seed of every random draw", at_least=-MOST_SEED, at_most=MOST_SEED)
+    logger: str = _run(
+        "tensorboard", f"where the lines of metrics.jsonl are sent as well, while the run trains: {', '.join(LOGGERS)}"
+    )
     accelerator: str = _run("auto", "where to train", choices=("auto", "cpu", "gpu"))
     devices: int | None = _run(
         None, "processes on this machine, one per GPU; default: one on the CPU, all GPUs otherwise", at_least=1
@@ -207,6 +211,10 @@ class Config:
         check_method_name(self.method)
         if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
             raise InputError(f"lr_drops={self.lr_drops!r}: must be fractions of the run, from 0 to 1")
+        if self.logger not in LOGGERS and not self.logger.startswith("custom:"):
+            raise InputError(
+                f"logger={self.logger!r}: must be one of {', '.join(LOGGERS)}, or in Python a logger of Lightning"
+            )
         check_thresholds(self.many_above, self.few_below)
         for name in ("warmup_epochs", "head_epochs"):
             if getattr(self, name) > self.epochs:

@@ -12,11 +12,18 @@ from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, Method
 from coulomb.methods.options import OWN, find_method, installed_methods, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
-from coulomb.training.plan.config import Config, check_names
+from coulomb.training.plan.config import LOGGERS, Config, check_names
 from coulomb.training.record.folder import RunFolder
 
 BANK = "bank_path"  # the only method option that names a file to write
-OBJECTS = ("data", "test", "method", "encoder", "views")  # options that may be objects; None is the same as left out
+OBJECTS = (
+    "data",
+    "test",
+    "method",
+    "encoder",
+    "views",
+    "logger",
+)  # options that may be objects; None is the same as left out
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,8 @@ class Given:
         module: the user's own encoder, None if the encoder has a name.
         views: the user's own views, None for a preset.
         method: the user's own class, None for a built-in method.
+        loggers: the user's own loggers of Lightning, none for one that has a name.
+        callbacks: the user's callbacks, see `coulomb.training.own_callbacks`.
     """
 
     named: dict[str, Any]
@@ -37,9 +46,11 @@ class Given:
     module: nn.Module | None = None
     views: ViewMaker | None = None
     method: type[Method] | None = None
+    loggers: tuple[Any, ...] = ()
+    callbacks: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, options: "Mapping[str, Any] | Given") -> "Given":
+    def of(cls, options: "Mapping[str, Any] | Given", callbacks: tuple[Any, ...] = ()) -> "Given":
         """Separates names from objects. The user's files that ``options`` name (``mine.py:MyMethod``) are executed.
 
         Raises:
@@ -64,19 +75,30 @@ class Given:
         method = load_own_method(named.get("method"))
         if method is not None and not isinstance(named["method"], str):
             named["method"] = OWN + named["method"].__name__
+        if loggers := own_loggers(named.get("logger")):
+            named["logger"] = OWN + ",".join(type(logger).__name__ for logger in loggers)
         views = named.get("views")
         if views is None or isinstance(views, str):
-            return cls(named, data, test, module, None, method)
+            return cls(named, data, test, module, None, method, loggers, callbacks)
         require_views(views)
         named = {"image_size": views.size, "channels": views.channels} | named
-        return cls(named | {"views": f"custom:{type(views).__name__}"}, data, test, module, views, method)
+        named["views"] = f"custom:{type(views).__name__}"
+        return cls(named, data, test, module, views, method, loggers, callbacks)
 
     def resumed(self, config: Config, folder: RunFolder) -> Config:
-        """Returns ``config`` of an existing run, with the memory bank of this call, if any, in place of its own.
+        """Returns ``config`` of an existing run, with the memory bank and the logger of this call, if any.
 
         Raises:
-            InputError: ``config`` names code outside the package, or a bank outside the run folder, and this call does not.
+            InputError: ``config`` names code outside the package, or a bank outside the run folder, and this call does not; or
+                the run was logged by the user's own logger, and this call gives none.
         """
+        if "logger" in self.named:
+            config = replace(config, logger=self.named["logger"])
+        elif config.logger.startswith(OWN):
+            raise InputError(
+                f"logger={config.logger!r}: the run was logged by your own logger; pass it again, or choose a name such as "
+                "'none' (coulomb.train(resume_from=…, logger=…), or --logger none)"
+            )
         bank = find_bank(self.named)
         own = {} if bank is None else {"method_options": {BANK: bank}}
         options = {"method": config.method, "encoder": config.encoder, "method_options": config.method_options}
@@ -120,6 +142,26 @@ class Given:
 def data_name(data: Any) -> str:
     """Returns the name of data in a configuration: the path, or the class of an object."""
     return str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
+
+
+def own_loggers(logger: Any) -> tuple[Any, ...]:
+    """Returns the user's loggers, one or several; none for a name.
+
+    Raises:
+        InputError: an object is no logger of Lightning.
+    """
+    if logger is None or isinstance(logger, str | bool):
+        return ()
+    from lightning.pytorch.loggers import Logger  # which takes seconds to import
+
+    loggers = tuple(logger) if isinstance(logger, list | tuple) else (logger,)
+    for each in loggers:
+        if not isinstance(each, Logger):
+            raise InputError(
+                f"logger={each!r}: must be one of {', '.join(LOGGERS)}, or a logger of lightning.pytorch.loggers, or a list "
+                "of these"
+            )
+    return loggers
 
 
 def load_module(encoder: Any) -> nn.Module | None:

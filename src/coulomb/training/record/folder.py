@@ -41,6 +41,8 @@ class RunFolder:
         self.config = self.path / "config.yaml"
         self.data = self.path / "data.json"
         self.split = self.path / "split.json"
+        self.loggers = self.path / "loggers.json"
+        self.stopped = self.path / "stopped.json"
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
         self.evaluation = self.path / "evaluation.json"
@@ -151,6 +153,7 @@ DATA = {
     "canvas": maybe(STORED_CANVAS),
 }
 SPLIT = {"train": list_of(text), "test": list_of(text), "fingerprints": table}
+STOPPED = {"step": whole, "epoch": whole, "by": text, "reason": maybe(text)}
 EVALUATION = {
     "protocol": table,
     "comparison": maybe(list_of(table)),
@@ -171,6 +174,11 @@ def read_data(folder: RunFolder) -> dict[str, Any]:
 def read_split(folder: RunFolder) -> dict[str, Any]:
     """Reads ``split.json``. Raises `InputError` if it is missing or malformed."""
     return read_object(folder.split, SPLIT, most=MOST_SPLIT, remedy=f"{RESTORE}, or start a new run")
+
+
+def read_stopped(folder: RunFolder) -> dict[str, Any] | None:
+    """Reads ``stopped.json``, None if no callback ended the run. Raises `InputError` if it is malformed."""
+    return read_object(folder.stopped, STOPPED) if folder.stopped.exists() else None
 
 
 def read_evaluation(folder: RunFolder) -> dict[str, Any]:

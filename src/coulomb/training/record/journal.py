@@ -1,33 +1,40 @@
-"""Metrics of a run: ``metrics.jsonl``, and the same values as TensorBoard files."""
+"""Metrics of a run: ``metrics.jsonl``, and the same values as TensorBoard files and for other loggers."""
 
 import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_text
 from coulomb.ground.reading import RESTORE, check_shape, list_of, maybe, number, parse_json, read_lines, whole
 
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
 log = logging.getLogger("coulomb")
 
 
 class Journal:
-    """Writes one JSON object per line, complete on disk before the next step begins, and the same values for TensorBoard.
+    """Writes one JSON object per line, complete on disk before the next step begins, and the same values for loggers.
 
     Args:
         path: ``metrics.jsonl``.
         tensorboard: folder for event files; None for none. If they cannot be written, a warning is logged and the run
             continues. Records are written here without a thread, because TensorBoard's own writer hangs on a full disk.
 
-    ``listeners`` are called with every line after it is written.
+    ``listeners`` are called with every line after it is written. ``loggers`` receive its numbers; one that fails is left out
+    from then on, with a warning. In a resumed run, ``new_loggers``, whose log is empty, receive the earlier lines first.
     """
 
     def __init__(self, path: Path, tensorboard: Path | None = None):
         self.path = path
+        self.loggers: list[Logger] = []
+        self.new_loggers: list[Logger] = []
+        self.repeated = 0  # lines to come that the loggers have received before the run was resumed
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.events: Path | None = None
         if tensorboard is not None:
@@ -48,28 +55,46 @@ class Journal:
             raise InputError(
                 f"{self.path}: cannot be written ({error.strerror}); free some space, then continue with --resume"
             ) from None
-        if self.events is not None:
-            self._scalars(line)
+        if self.repeated:
+            self.repeated -= 1
+        else:
+            if self.events is not None:
+                self._scalars(line)
+            self._log(line, self.loggers)
         for listener in self.listeners:
             listener(line)
 
     def forget_after(self, step: int) -> list[dict[str, Any]]:
         """Removes the lines after ``step``, which a resumed run repeats; returns the remaining ones.
 
-        A run that resumes at step 0 has no checkpoint and repeats everything, including the evaluation at step 0.
+        A run that resumes at step 0 has no checkpoint and repeats everything, including the evaluation at step 0. Loggers
+        cannot forget: they keep what they have received, and the repeated lines are not sent again.
         """
-        remaining = [line for line in read_metrics(self.path) if line["step"] <= step] if step else []
+        lines = read_metrics(self.path)
+        remaining = [line for line in lines if line["step"] <= step] if step else []
         write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in remaining))
+        self.repeated = len(lines) - len(remaining)
+        for line in lines:
+            self._log(line, self.new_loggers)
         return remaining
+
+    def _log(self, line: dict[str, Any], loggers: "Iterable[Logger]") -> None:
+        if not (values := scalars(line)).keys() - {"epoch"}:
+            return
+        for logger in list(loggers):
+            try:
+                logger.log_metrics(values, step=line["step"])
+                logger.save()
+            except Exception as error:  # servers, disks, accounts: a log must not end the training that it is about
+                name = type(logger).__name__
+                log.warning("%s failed (%s); the run continues without it, metrics.jsonl has all values", name, error)
+                self.loggers.remove(logger)
+                self.new_loggers = [each for each in self.new_loggers if each is not logger]
 
     def _scalars(self, line: dict[str, Any]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        values = [
-            Summary.Value(tag=name, simple_value=value)
-            for name, value in line.items()
-            if name != "step" and isinstance(value, int | float)
-        ]
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars(line).items()]
         self._record(step=line["step"], summary=Summary(value=values))
 
     def _record(self, **content: Any) -> None:
@@ -83,6 +108,11 @@ class Journal:
         except OSError as error:
             log.warning("TensorBoard files cannot be written (%s); metrics.jsonl has the same values", error.strerror)
             self.events = None
+
+
+def scalars(line: dict[str, Any]) -> dict[str, float]:
+    """Returns the numbers of a line by name, without ``step``."""
+    return {name: value for name, value in line.items() if name != "step" and isinstance(value, int | float)}
 
 
 LINE = {
