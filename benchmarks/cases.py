@@ -193,6 +193,18 @@ def _logits(case: Case) -> Inputs:
     return Inputs((features, _labels(case.n // 2).repeat(2), logits), (0, 2))
 
 
+def _pairs_with_ids(case: Case) -> Inputs:
+    """Every id occurs twice, as a repeated caption."""
+    return Inputs((*_two(case, case.n), torch.arange(case.n) // 2), (0, 1))
+
+
+def _pairs_with_guide(case: Case) -> Inputs:
+    """The guide's cosines are multiples of a quarter, so that a margin of 0.1 leaves none at the limit."""
+    signs = torch.randint(0, 2, (case.n, 8), generator=_draws("guide")) * 2.0 - 1
+    flipped = signs * torch.tensor([-1.0, *[1.0] * 7])
+    return Inputs((*_two(case, case.n), signs, flipped), (0, 1))
+
+
 def _noise(case: Case) -> Inputs:
     noise = torch.randn(case.n, NOISE, case.dim, generator=_draws("noise"))
     return Inputs((*_two(case, case.n), noise), (0,))
@@ -210,6 +222,8 @@ MAKERS = {
     "views": _views,
     "pairs": _pairs,
     "pairs, one side learning": _pairs_one_side,
+    "pairs with ids": _pairs_with_ids,
+    "pairs with a guide": _pairs_with_guide,
     "labeled_views": _labeled_views,
     "queue": _queue,
     "rows": _rows,

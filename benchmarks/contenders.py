@@ -100,6 +100,13 @@ def bind(step: Step, inputs: Inputs) -> Callable[[], object]:
     return lambda: step(inputs)
 
 
+# How a loss is called with the inputs of a case, where not all are passed by position
+CALLS: dict[str, Callable[..., Tensor]] = {
+    "pairs with ids": lambda loss, query, positive, ids: loss(query, positive, ids=ids),
+    "pairs with a guide": lambda loss, query, positive, *guide: loss(query, positive, guide=guide),
+}
+
+
 def ours(case: Case) -> Step:
     """Returns a step of the loss in `coulomb.losses`."""
     loss_class = getattr(losses, case.loss, None)
@@ -108,7 +115,7 @@ def ours(case: Case) -> Step:
     module = loss_class(**case.options)
     parameters = [name for name, _ in module.named_parameters()]
     if not parameters:
-        return differentiated(module)
+        return differentiated(partial(CALLS[case.inputs], module) if case.inputs in CALLS else module)
     (name,) = parameters  # passed as the last argument, as for the other contenders
     delattr(module, name)
 
@@ -216,10 +223,12 @@ def lightly(case: Case) -> Step:
     return differentiated(theirs.NTXentLoss(temperature=case.options["temperature"]))
 
 
-def sentence_transformers(case: Case) -> Step:
-    """Returns a step of the loss stage of sentence-transformers' cached loss, on given embeddings."""
-    name = "sentence_transformers.sentence_transformer.losses.cached_multiple_negatives_ranking"
-    found = loaded(name, "sentence-transformers").CachedMultipleNegativesRankingLoss
+CACHED = "sentence_transformers.sentence_transformer.losses.cached_multiple_negatives_ranking"
+
+
+def sentence_transformers(case: Case, module: str = CACHED) -> Step:
+    """Returns a step of the loss stage of sentence-transformers' cached loss, on given embeddings, or of the drop-in."""
+    found = loaded(module, "sentence-transformers").CachedMultipleNegativesRankingLoss
     both: dict[str, Any] = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
     made = found(
         torch.nn.Sequential(torch.nn.Identity()),
@@ -235,6 +244,19 @@ def sentence_transformers(case: Case) -> Step:
         return value, query.grad, positive.grad
 
     return step
+
+
+def open_clip(case: Case, module: str = "open_clip.loss") -> Step:
+    """Returns a step of open_clip's loss for images and texts, or of the drop-in, on embeddings of any length."""
+    theirs, options = loaded(module, "open_clip_torch"), case.options
+    sigmoid = case.loss == "SigmoidLoss"
+    made = theirs.SigLipLoss() if sigmoid else theirs.ClipLoss()
+    further = [options["scale"], options["bias"]] if sigmoid else [1 / options["temperature"]]
+    return differentiated(lambda query, positive: made(normalize(query), normalize(positive), *further))
+
+
+def _both_directions(case: Case) -> bool:
+    return case.inputs == "pairs" and (case.loss == "SigmoidLoss" or bool(case.options.get("symmetric")))
 
 
 def _has(*losses: str, inputs: tuple[str, ...], half: bool = False) -> Callable[[Case], bool]:
@@ -254,8 +276,19 @@ PEERS = {
     "sentence-transformers": Contender(
         "sentence-transformers, cached", sentence_transformers, _in_batch, lambda case: 6 * STRIP * case.m * 4
     ),
+    "open_clip": Contender("open_clip", open_clip, _both_directions, dense_bytes),
 }
-CONTENDERS = PLAIN | PEERS
+DROP_INS = {
+    "drop-in for open_clip": Contender(
+        "coulomb's drop-in for open_clip", partial(open_clip, module="coulomb.integrations.open_clip"), _both_directions
+    ),
+    "drop-in for sentence-transformers": Contender(
+        "coulomb's drop-in for sentence-transformers",
+        partial(sentence_transformers, module="coulomb.integrations.sentence_transformers"),
+        _in_batch,
+    ),
+}
+CONTENDERS = PLAIN | PEERS | DROP_INS
 
 
 def peak_of_fresh_process(contender: str, case: Case) -> float | None:

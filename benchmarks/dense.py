@@ -37,6 +37,36 @@ def infonce(
     return cross_entropy(scores, target)
 
 
+def infonce_ids(query: Tensor, positive: Tensor, ids: Tensor, temperature: float, symmetric: bool) -> Tensor:
+    """InfoNCE whose other pairs of equal id are masked by −inf."""
+    scores = normalize(query) @ normalize(positive).T / temperature
+    equal = (ids[:, None] == ids) & ~torch.eye(len(ids), dtype=torch.bool, device=ids.device)
+    return _pairs_without(scores, equal, equal, symmetric)
+
+
+def infonce_guide(
+    query: Tensor,
+    positive: Tensor,
+    guide_query: Tensor,
+    guide_positive: Tensor,
+    temperature: float,
+    guide_margin: float,
+    symmetric: bool,
+) -> Tensor:
+    """InfoNCE whose pairs a guide finds about as similar as the positive are masked by −inf."""
+    scores = normalize(query) @ normalize(positive).T / temperature
+    seen = normalize(guide_query) @ normalize(guide_positive).T
+    limit = seen.diagonal() - guide_margin
+    itself = torch.eye(len(seen), dtype=torch.bool, device=seen.device)
+    return _pairs_without(scores, (seen >= limit[:, None]) & ~itself, (limit[:, None] <= seen.T) & ~itself, symmetric)
+
+
+def _pairs_without(scores: Tensor, hidden: Tensor, hidden_back: Tensor, symmetric: bool) -> Tensor:
+    target = torch.arange(len(scores), device=scores.device)
+    there = cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
+    return (there + cross_entropy(scores.T.masked_fill(hidden_back, -torch.inf), target)) / 2 if symmetric else there
+
+
 def joint_infonce(query: Tensor, positive: Tensor, temperature: float) -> Tensor:
     """One softmax over four directions: the query to all documents, its document to all queries, and each to its kind."""
     q, d = normalize(query), normalize(positive)

@@ -3,21 +3,24 @@
     python -m benchmarks.gpu --out results.json
 
 First every exported loss in fp32 and bf16, by each backend, against dense PyTorch in fp64 on small problems. Then large
-problems: what coulomb chooses, its tiles and its attention passes, compared with dense eager, dense compiled,
-F.linear_cross_entropy and the libraries that are installed, with peak memory and the time that the matrix products alone
-take at the rate of one large torch.mm. A result that is wrong gets no time. Last, the parts of a training step: decoding
-per core, views, network and loss, plain and compiled.
+problems, those first that matter most: what coulomb chooses, its tiles, its attention passes and its drop-ins, compared
+with dense eager, dense compiled, F.linear_cross_entropy and the libraries that are installed, with peak memory and the time
+that the matrix products alone take at the rate of one large torch.mm. A result that is wrong gets no time. In between, the
+parts of a training step: decoding per core, views, network and loss, plain and compiled. Last, one table to paste. What no
+time was left for is named.
 
 ``--device cpu --quick`` runs the same on tiny problems, to see that the script works.
 """
 
 import datetime
 import io
+import itertools
 import json
 import statistics
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +32,7 @@ from PIL import Image
 
 from benchmarks.cases import Case, Inputs, make_inputs, ntxent
 from benchmarks.command import command
-from benchmarks.contenders import PEERS, Step, UnavailableError, bind, ours
+from benchmarks.contenders import DROP_INS, PEERS, Step, UnavailableError, bind, ours
 from benchmarks.losses import SMALL
 from benchmarks.measure import Bench, Reference, compare, reference
 from benchmarks.timing import interleaved, medians
@@ -37,18 +40,21 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.decode import to_canvas
 from coulomb.kinds.image.views import make_views
-from coulomb.losses import NTXentLoss
+from coulomb.losses import InfoNCELoss, NTXentLoss
 from coulomb.models import build_encoder
 from coulomb.similarity import use_backend
 
 DTYPES = ("bfloat16", "float32")
 BACKENDS = ("dense", "streaming", "attention")
-RIVALS = ("dense", "compiled", *PEERS)
+RIVALS = ("dense", "compiled", *PEERS, *DROP_INS)
 NETWORKS = (
     ("resnet18", 32, 1024, "small-natural"),
     ("resnet18", 224, 256, "natural"),
     ("resnet50", 224, 256, "natural"),
 )
+
+
+PREFIXES = (64, 128, 256, 512, 1024)
 
 
 def infonce(n: int, dim: int, both: bool) -> Case:
@@ -59,17 +65,60 @@ def infonce(n: int, dim: int, both: bool) -> Case:
     return Case(name, title, "InfoNCELoss", options, "pairs", n, n, dim, "infonce", 8 if both else 6)
 
 
+def square(name: str, title: str, kind: str, inputs: str, size: tuple[int, int], products: int, **options: Any) -> Case:
+    """Returns a case with as many keys as queries; the name is the name of the dense function."""
+    n, dim = size
+    return Case(name, f"{title}, {n:,} × {dim}", kind, options, inputs, n, n, dim, name, products)
+
+
 def speed_cases() -> list[Case]:
-    """Returns the large cases, ordered by size."""
-    n, k = 65536, 262144
-    titles = f"SupCon, {n:,} × 128", f"Queue, 8,192 × {k:,} × 256"
-    supcon = Case("supcon", titles[0], "SupConLoss", {"temperature": 0.5}, "labeled_views", n, n, 128, "supcon", 4)
-    queue = Case("queue", titles[1], "InfoNCELoss", {"temperature": 0.07}, "queue", 8192, k, 256, "infonce", 4)
-    small, large = (
-        [infonce(4096, 512, False), infonce(32768, 512, True)],
-        [infonce(n, 768, both) for both in (False, True)],
+    """Returns the large cases, those first that matter most."""
+    n, k, pairs = 65536, 262144, (32768, 512)
+    queue = Case(
+        "queue",
+        f"Queue, 8,192 × {k:,} × 256",
+        "InfoNCELoss",
+        {"temperature": 0.07},
+        "queue",
+        8192,
+        k,
+        256,
+        "infonce",
+        4,
     )
-    return [*small, ntxent(n, 128), supcon, queue, *large]
+    both = {"temperature": 0.07, "symmetric": True}
+    guided = {**both, "guide_margin": 0.1}
+    return [
+        infonce(*pairs, True),
+        ntxent(n, 128),
+        queue,
+        square("supcon", "SupCon", "SupConLoss", "labeled_views", (n, 128), 4, temperature=0.5),
+        square("infonce_ids", "InfoNCE, both directions, ids", "InfoNCELoss", "pairs with ids", pairs, 8, **both),
+        square("infonce_guide", "InfoNCE, both directions, guide", "InfoNCELoss", "pairs with a guide", pairs, 8, **guided),
+        square(
+            "matryoshka", f"Prefixes of {', '.join(map(str, PREFIXES))}", "MatryoshkaLoss", "pairs", (16384, PREFIXES[-1]), 8,
+            loss=InfoNCELoss(0.07), dims=PREFIXES,
+        ),
+        square(
+            "distillation", "Distillation", "DistillationLoss", "pairs, one side learning", (32768, 384), 8, temperature=0.2,
+            teacher_temperature=0.05,
+        ),
+        square("joint_infonce", "InfoNCE, four directions", "JointInfoNCELoss", "pairs", (16384, 512), 16, temperature=0.05),
+        square("sigmoid", "Sigmoid", "SigmoidLoss", "pairs", pairs, 8, scale=10.0, bias=-10.0, learnable=False),
+        infonce(4096, 512, False),
+        infonce(n, 768, False),
+        infonce(n, 768, True),
+    ]  # fmt: skip
+
+
+BEFORE_TRAINING = 4  # cases; the others come after the training steps
+
+
+def tiny(case: Case) -> Case:
+    """Returns a case that a CPU computes in milliseconds."""
+    options = {**case.options, "dims": (4, 8, 16)} if "dims" in case.options else case.options
+    m = 128 if case.inputs == "queue" else 64
+    return replace(case, title=f"tiny: {case.name}", n=64, m=m, dim=16, options=options)
 
 
 def check_parity(device: str, n: int) -> list[dict[str, Any]]:
@@ -237,32 +286,37 @@ def bench_gpu(device: str, quick: bool, repeats: int, minutes: float) -> dict[st
     result["parity"] = check_parity(device, 32 if quick else 1024)  # from which products are in half precision
     rates = {dtype: rate(getattr(torch, dtype), device, 64 if quick else 8192) for dtype in DTYPES}
     result["tflops_of_torch_mm"] = {dtype: flops / 1e12 for dtype, flops in rates.items()}
-    result["speed"], result["no_time_for"] = [], []
-    for case in speed_cases():
-        for dtype in DTYPES:
-            sized = replace(case, dtype=dtype)
-            if quick:
-                sized = replace(
-                    sized, title=f"tiny: {case.name}", n=64, m=128 if case.inputs == "queue" else 64, dim=16
-                )
-            if time.monotonic() - started > 60 * minutes:
-                result["no_time_for"].append(f"{case.name} {dtype}")
+    result |= {"speed": [], "training": [], "no_time_for": []}
+
+    def late(share: float) -> bool:
+        return time.monotonic() - started > 60 * minutes * share
+
+    def losses(cases: Sequence[Case]) -> None:
+        for each, dtype in itertools.product(cases, DTYPES):
+            if late(1):
+                result["no_time_for"].append(f"{each.name} {dtype}")
                 continue
-            late = time.monotonic() - started > 30 * minutes  # compiling takes longest
-            rivals = tuple(name for name in RIVALS if name != "compiled" or not (quick or late))
+            sized = replace(tiny(each) if quick else each, dtype=dtype)
+            compiled = not (quick or late(1 / 2))  # compiling takes longest
+            rivals = tuple(name for name in RIVALS if name != "compiled" or compiled)
             result["speed"].append(measure(sized, device, rates[dtype], repeats, rivals))
             print(line(result["speed"][-1]), flush=True)
-    result["decoded_per_second_and_core"] = {side: decode_rate(side, 3 if quick else 300) for side in (32, 224)}
-    result["training"] = []
-    for name, side, batch, preset in NETWORKS[:1] if quick else NETWORKS:
-        for compiled in (False,) if quick else (False, True):
-            if time.monotonic() - started > 60 * minutes:
+
+    def training() -> None:
+        result["decoded_per_second_and_core"] = {side: decode_rate(side, 3 if quick else 300) for side in (32, 224)}
+        networks, modes = (NETWORKS[:1], (False,)) if quick else (NETWORKS, (False, True))
+        for (name, side, batch, preset), compiled in itertools.product(networks, modes):
+            if late(1):
                 result["no_time_for"].append(f"{name} at {side} pixels{', compiled' if compiled else ''}")
                 continue
-            result["training"].append(
-                training_step(name, side, 4 if quick else batch, preset, device, compiled, repeats)
-            )
+            images = 4 if quick else batch
+            result["training"].append(training_step(name, side, images, preset, device, compiled, repeats))
             print(training_line(result["training"][-1]), flush=True)
+
+    cases = speed_cases()
+    losses(cases[:BEFORE_TRAINING])
+    training()
+    losses(cases[BEFORE_TRAINING:])
     return result
 
 
@@ -284,6 +338,34 @@ def line(case: dict[str, Any]) -> str:
     others = [f"{name} {speedup:.2f}×" for name, speedup in case["speedup"].items()]
     own += f" by {', '.join(sorted(case['engines'])) or 'strips or one tile'}"
     return f"{head}{own}  " + ", ".join([*others, *(f"{name}: {why}" for name, why in case["skipped"].items())])
+
+
+def table(result: dict[str, Any]) -> str:
+    """Returns the times of all losses as one table in Markdown, milliseconds with MiB in parentheses where measured."""
+    names = {name: None for row in result["speed"] for name in row["seconds"]}
+    head = ["forward + backward", "type", *names, "products alone"]
+    lines = [
+        f"{result['device']}, torch {result['torch']}, {result['date']}",
+        "",
+        _cells(head),
+        _cells(["---"] * len(head)),
+    ]
+    for row in result["speed"]:
+        times = [_time(row, name) for name in names]
+        floor = f"{1e3 * row['floor_seconds']:.2f}" if row["seconds"] else row["reason"]
+        lines.append(_cells([row["title"], row["dtype"], *times, floor]))
+    return "\n".join(lines)
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _time(row: dict[str, Any], name: str) -> str:
+    if name not in row["seconds"]:
+        return ""
+    memory = row["memory_mb"].get(name)
+    return f"{1e3 * row['seconds'][name]:.2f}" + ("" if memory is None else f" ({memory:,.0f})")
 
 
 def render_parity(result: dict[str, Any]) -> str:
@@ -309,6 +391,7 @@ def main(
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device='cuda': there is no CUDA device; --device cpu --quick shows that the benchmark works")
     result = bench_gpu(device, quick, repeats, minutes)
+    print(table(result))
     print(render_parity(result))
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

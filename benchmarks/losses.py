@@ -88,6 +88,16 @@ SMALL = (
     _case("InfoNCELoss", "InfoNCELoss", "pairs", "infonce", temperature=0.07),
     _case("InfoNCELoss, symmetric", "InfoNCELoss", "pairs", "infonce", temperature=0.07, symmetric=True),
     _case("InfoNCELoss, queue", "InfoNCELoss", "queue", "infonce", temperature=0.07),
+    _case("InfoNCELoss, ids", "InfoNCELoss", "pairs with ids", "infonce_ids", temperature=0.07, symmetric=True),
+    _case(
+        "InfoNCELoss, guide",
+        "InfoNCELoss",
+        "pairs with a guide",
+        "infonce_guide",
+        temperature=0.07,
+        guide_margin=0.1,
+        symmetric=True,
+    ),
     _case("JointInfoNCELoss", "JointInfoNCELoss", "pairs", "joint_infonce", temperature=0.05),
     _case("MatryoshkaLoss", "MatryoshkaLoss", "pairs", "matryoshka", loss=InfoNCELoss(0.07), dims=(32, 64, 128)),
     _case(

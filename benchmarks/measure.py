@@ -11,6 +11,8 @@ from benchmarks import dense
 from benchmarks.cases import BY_NAME, Case, Inputs, Target, make_inputs
 from benchmarks.contenders import (
     CONTENDERS,
+    PEERS,
+    PLAIN,
     Step,
     UnavailableError,
     bind,
@@ -141,7 +143,7 @@ class Bench:
 
     repeats: int = 5
     memory: bool = True
-    contenders: tuple[str, ...] = tuple(name for name in CONTENDERS if name != "coulomb")
+    contenders: tuple[str, ...] = tuple(name for name in (*PLAIN, *PEERS) if name != "coulomb")
     say: Callable[[str], None] = lambda text: None
     verified: dict[str, dict[str, Any]] = field(default_factory=dict)
 

@@ -58,9 +58,9 @@ if importlib.util.find_spec("torchvision") is None:
 if os.environ["LOSSES"] == "coulomb":
     import open_clip.loss
     import open_clip.factory
-    from coulomb.integrations.open_clip import ClipLoss, SigLipLoss
+    from coulomb.integrations.open_clip import ClipLoss, CoCaLoss, DistillClipLoss, SigLipLoss
     for module in [module for name, module in sys.modules.items() if name.split(".")[0] == "open_clip"]:
-        for loss in (ClipLoss, SigLipLoss):
+        for loss in (ClipLoss, CoCaLoss, DistillClipLoss, SigLipLoss):
             if loss.__name__ in vars(module):
                 setattr(module, loss.__name__, loss)
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from coulomb.integrations.open_clip import ClipLoss, SigLipLoss
+from coulomb.integrations.open_clip import ClipLoss, DistillClipLoss, SigLipLoss
 
 N, D = 12, 5
 FLAGS = [(local, grad) for local in (True, False) for grad in (True, False)]
@@ -46,6 +46,21 @@ def mine(rank, sizes):
     return leaves([images[start : start + sizes[rank]], texts[start : start + sizes[rank]], scale, bias])
 
 
+def teacher(rows):
+    """Images, texts and scale of a teacher of another width."""
+    return torch.cat([rows, rows[:, :2]], 1).sin().detach(), torch.cat([rows[:, 3:], rows], 1).cos().detach(), 3.0
+
+
+def distilled(loss):
+    """A call of `DistillClipLoss` that returns one number."""
+
+    def call(images, texts, scale, bias):
+        contrastive, distillation = loss(images, texts, scale, *teacher(images.detach()))
+        return contrastive + 2 * distillation + 0 * bias
+
+    return call
+
+
 def with_gradients(loss, given):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # open_clip's all_gather, of torch.distributed.nn
@@ -60,13 +75,15 @@ def together(sizes, gather_elements):
     collectives.GATHER_ELEMENTS = gather_elements
     rank, world = dist.get_rank(), dist.get_world_size()
     place = {"rank": rank, "world_size": world}
-    out, peers = {}, {"ours": (ClipLoss, SigLipLoss)}
+    out, peers = {}, {"ours": (ClipLoss, SigLipLoss, DistillClipLoss)}
     if theirs() is not None and len(set(sizes)) == 1:
-        peers["theirs"] = (theirs().ClipLoss, theirs().SigLipLoss)
-    for whose, (clip, siglip) in peers.items():
+        peers["theirs"] = (theirs().ClipLoss, theirs().SigLipLoss, theirs().DistillClipLoss)
+    for whose, (clip, siglip, distill) in peers.items():
         for local, grad in FLAGS:
             loss = clip(local_loss=local, gather_with_grad=grad, cache_labels=True, **place)
             out[whose, "clip", local, grad] = with_gradients(loss, mine(rank, sizes))
+            both = distilled(distill(local_loss=local, gather_with_grad=grad, **place))
+            out[whose, "distill", local, grad] = with_gradients(both, mine(rank, sizes))
             if len(set(sizes)) == 1:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FutureWarning)
@@ -121,6 +138,23 @@ def expected_clip(local, grad, sizes):
             factor = world if grad else 1
             gradients = [factor * part[rows] for part in exact[:2]]
         out.append([value.detach(), *gradients])
+    return out, exact[2]
+
+
+def expected_distill(sizes):
+    """[value and gradients of each process] if both flags are set, and the mean gradient of the scale."""
+    world, (images, texts, scale, _) = len(sizes), leaves(batch())
+    their_images, their_texts, their_scale = teacher(images)
+    losses = 0
+    pairs = (images @ texts.T, their_images @ their_texts.T)
+    for s, t in (pairs, [each.T for each in pairs]):
+        log_q, p = (scale * s).log_softmax(1), (their_scale * t).softmax(1)
+        losses = losses - log_q.diagonal() / 2 - (p * log_q).sum(1)
+    exact = torch.autograd.grad(losses.mean(), [images, texts, scale])
+    out = []
+    for rank in range(world):
+        rows = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+        out.append([world * losses[rows].detach().sum() / N, *(world * part[rows] for part in exact[:2])])
     return out, exact[2]
 
 

@@ -58,9 +58,7 @@ def test_half_precision_is_held_to_the_error_of_dense():
     assert right.method == "dense, fp64" and right.tolerance[0] > 1e-5
 
 
-@pytest.mark.parametrize(
-    "name", ["linear_cross_entropy", "pytorch-metric-learning", "lightly", "sentence-transformers"]
-)
+@pytest.mark.parametrize("name", [*contenders.PEERS, *contenders.DROP_INS])
 def test_peers_compute_the_same_loss(name):
     """Those that are installed here; torch's own always."""
     for case in TINY:

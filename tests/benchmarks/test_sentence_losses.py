@@ -21,7 +21,9 @@ def test_contestants_take_turns(monkeypatch):
     assert [row["seconds"] for row in rows[:2]] == [3.0, 4.0]  # medians
     assert len(rows) == 2 + sum(map(len, GROWTH.values()))
     step = {"seconds": 2.0, "processor": 1.5, "stage": 0.5, "loss": 3.25}
-    text = render({"machine": machine(), "dim": 384, "steps": {"ours": [step], "theirs": [step]}, "stages": rows})
+    text = render(
+        {"machine": machine(), "dim": 384, "batch": 2048, "steps": {"ours": [step], "theirs": [step]}, "stages": rows}
+    )
     assert text.count("3.250000") == 2
     assert "1.0" in text.splitlines()[-1]  # KiB per pair
 
@@ -53,12 +55,11 @@ def test_steps_of_both_losses_have_the_same_curve(tmp_path, monkeypatch):
     terms = [f"{one} {other}" for one in words for other in words]
     pairs = pyarrow.table({"term": terms, "gloss": [f"a {term}" for term in terms]})
     pyarrow.parquet.write_table(pairs, tmp_path / "pairs.parquet")
-    monkeypatch.setattr(sentence_losses, "BATCH", 12)
     monkeypatch.setattr(sentence_losses, "MINI_BATCH", 5)
-    found = bench_steps(tmp_path / "saved", tmp_path / "pairs.parquet", 2)
+    found = bench_steps(tmp_path / "saved", tmp_path / "pairs.parquet", 2, batch=12)
     assert [step["loss"] for step in found["ours"]] == pytest.approx(
         [step["loss"] for step in found["theirs"]], abs=1e-5
     )
     assert all(0 < step["stage"] < step["processor"] for each in found.values() for step in each)
     with pytest.raises(InputError, match="25 pairs, 3 steps of 12 need more"):
-        bench_steps(tmp_path / "saved", tmp_path / "pairs.parquet", 3)
+        bench_steps(tmp_path / "saved", tmp_path / "pairs.parquet", 3, batch=12)

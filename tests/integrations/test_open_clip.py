@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 import open_clip_cases as cases
 from coulomb.ground.errors import CoulombWarning
-from coulomb.integrations.open_clip import ClipLoss, SigLipLoss
+from coulomb.integrations.open_clip import ClipLoss, CoCaLoss, DistillClipLoss, SigLipLoss
 from coulomb.similarity import policy
 
 EVEN = {1: [12], 2: [6, 6], 3: [4, 4, 4]}
@@ -49,6 +49,15 @@ def test_clip_in_several_processes_has_the_value_and_gradients_of_its_flags(toge
     close(sum(each["ours", "clip", local, grad][3] for each in ranks) / len(sizes), scale)
 
 
+def test_distillation_in_several_processes_has_the_gradient_of_the_whole_batch(together):
+    sizes, ranks = together
+    expected, scale = cases.expected_distill(sizes)
+    for each, right in zip(ranks, expected, strict=True):
+        for part, truth in zip(each["ours", "distill", True, True], right, strict=False):
+            close(part, truth)
+    close(sum(each["ours", "distill", True, True][3] for each in ranks) / len(sizes), scale)
+
+
 @pytest.mark.parametrize("name", cases.IMPLEMENTATIONS)
 def test_siglip_in_several_processes_has_the_gradient_of_the_whole_batch(together, name):
     sizes, ranks = together
@@ -74,7 +83,7 @@ def test_open_clips_own_give_the_same_in_each_process(together):
             for place, (part, truth) in enumerate(zip(mine, right, strict=True)):
                 if place < 3 or call[0] in ("logits", "labels"):
                     close(part, truth)
-    for call in [call for whose, *call in ranks[0] if whose == "theirs" and call[0] in ("clip", "siglip")]:
+    for call in [call for whose, *call in ranks[0] if whose == "theirs" and call[0] in ("clip", "siglip", "distill")]:
         for place in (3, 4):  # a process has its share of the gradient of scale and bias: the mean is what both have
             close(*(sum(each[whose, *call][place] for each in ranks) / len(sizes) for whose in ("ours", "theirs")))
 
@@ -184,17 +193,47 @@ def test_rows_that_are_not_of_unit_length_are_not_normalized():
         close(loss(*given), loop(*given))
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_captions_add_their_cross_entropy(weight):
+    images, texts, scale, _ = sample()
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(7, 4, 9, generator=draw, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(0, 9, (7, 4), generator=draw)
+    labels[:, 3] = 2  # the padding
+    loss = CoCaLoss(caption_loss_weight=3.0, clip_loss_weight=weight, pad_id=2)
+    contrastive, caption = loss(images, texts, logits, labels, scale)
+    kept = labels != 2
+    close(caption, 3 * cross_entropy(logits[kept], labels[kept]))
+    close(contrastive.double(), weight * ClipLoss()(images, texts, scale))
+    named = loss(images, texts, logits, labels, scale, output_dict=True)
+    assert list(named) == ["contrastive_loss", "caption_loss"]
+    close(list(named.values()), [contrastive, caption])
+
+
+def test_distillation_names_its_losses_and_streams():
+    images, texts, scale, _ = sample()
+    with policy.override(stored=0, tile=5):
+        pair = DistillClipLoss()(images, texts, scale, *cases.teacher(images))
+    named = DistillClipLoss()(images, texts, scale, *cases.teacher(images), output_dict=True)
+    close(list(named.values()), list(pair))
+    assert list(named) == ["contrastive_loss", "distill_loss"]
+    with pytest.raises(ValueError, match="^dist_text_features"):
+        DistillClipLoss()(images, texts, scale, images, torch.full_like(texts, math.nan), 3.0)
+
+
 def test_constructors_and_calls_are_open_clips():
     module = cases.theirs()
     if module is None:
         pytest.skip("open_clip is not installed")
-    for ours, theirs in ((ClipLoss, module.ClipLoss), (SigLipLoss, module.SigLipLoss)):
+    for ours in (ClipLoss, SigLipLoss, CoCaLoss, DistillClipLoss):
+        theirs = getattr(module, ours.__name__)
         for method in ("__init__", "forward", "get_logits", "get_ground_truth"):
             mine, right = (list(inspect.signature(getattr(one, method)).parameters.values()) for one in (ours, theirs))
             right = [(one.name, one.default) for one in right]
             assert [(one.name, one.default) for one in mine][: len(right)] == right, method
-        made = ours()
-        for name, value in vars(theirs()).items():
+        required = (2.0, 1.0) if ours is CoCaLoss else ()
+        made = ours(*required)
+        for name, value in vars(theirs(*required)).items():
             if not name.startswith("_") and name not in ("training", "prev_num_logits", "labels"):
                 assert getattr(made, name) == value, name
 

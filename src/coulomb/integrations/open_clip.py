@@ -1,9 +1,10 @@
-"""`ClipLoss` and `SigLipLoss` with the constructors and calls of open_clip 3.3 and 4, for its training loops and tasks.
+"""Losses with the constructors and calls of open_clip 3.3 and 4, for its training loops and tasks.
 
 They need no more than torch: open_clip is not imported. Memory is linear in the batch, logits are computed in fp32 also
 under autocast, and what other processes contribute to a gradient is computed without storing their logits.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.ground.checked import check_shape, checked_flag, checked_whole, choice
+from coulomb.ground.checked import check_shape, checked_flag, checked_number, checked_whole, choice
 from coulomb.losses.inputs import paired_products, paired_rows, unit_rows, warn_counted
 from coulomb.losses.negatives import NO_NEGATIVE, reduced_over
 from coulomb.losses.temperature import checked_parameter
@@ -134,24 +135,156 @@ class ClipLoss(nn.Module):
             logit_bias: added to all logits, without effect on the value, and with a gradient of 0.
             output_dict: return ``{"contrastive_loss": loss}``.
         """
-        group, scale = group_of(self.rank, self.world_size), one_element("logit_scale", logit_scale)
-        images, texts = image_features, text_features
+        scale = one_element("logit_scale", logit_scale)
+        loss = self._over_processes(both_directions, one_direction, image_features, text_features, scale)
+        if logit_bias is not None:
+            loss = loss + 0 * one_element("logit_bias", logit_bias)  # so that DistributedDataParallel sees it used
+        return {"contrastive_loss": loss} if output_dict else loss
+
+    def _over_processes(
+        self,
+        both: Callable[..., Tensor],
+        one: Callable[..., Tensor],
+        images: Tensor,
+        texts: Tensor,
+        scale: float | Tensor,
+    ) -> Tensor:
+        """A loss of images and texts with the value and the gradients that the flags say.
+
+        Args:
+            both: (images, texts, scale, group) → the mean over the pairs of this process, both directions averaged.
+            one: (names, queries, keys, scale, group) → likewise of one direction.
+            images, texts, scale: of this process.
+        """
+        group = group_of(self.rank, self.world_size)
         if group is None or self.gather_with_grad:
-            loss = both_directions(images, texts, scale, group)
+            loss = both(images, texts, scale, group)
         elif not self.local_loss:
             check_shape(NAMES[0], images)
             check_shape(NAMES[1], texts, like=images)
-            loss = both_directions(weakened(images, self.world_size), weakened(texts, self.world_size), scale, group)
+            loss = both(weakened(images, self.world_size), weakened(texts, self.world_size), scale, group)
         else:
-            forth = one_direction(NAMES, images, texts.detach(), scale, group)
-            back = one_direction(NAMES[::-1], texts, images.detach(), scale, group)
+            forth = one(NAMES, images, texts.detach(), scale, group)
+            back = one(NAMES[::-1], texts, images.detach(), scale, group)
             loss = (forth + back) / 2
         if group is not None and not self.local_loss:
             mean = all_reduce_sum(group, loss.detach()) / self.world_size
             loss = loss + (mean - loss).detach()
-        if logit_bias is not None:
-            loss = loss + 0 * one_element("logit_bias", logit_bias)  # so that DistributedDataParallel sees it used
-        return {"contrastive_loss": loss} if output_dict else loss
+        return loss
+
+
+class CoCaLoss(ClipLoss):
+    """`ClipLoss` and the cross-entropy of captions (CoCa, Yu et al., 2022), each with its weight, as in open_clip.
+
+    Args:
+        caption_loss_weight, clip_loss_weight: weights of both; with ``clip_loss_weight=0`` the first is not computed.
+        pad_id: the token that does not count in captions.
+        local_loss, gather_with_grad, cache_labels, rank, world_size, use_horovod: as in `ClipLoss`.
+
+    Shape:
+        image_features, text_features, logit_scale: as in `ClipLoss`.
+        logits: [N, L, V], of each token of a caption.
+        labels: [N, L], the tokens.
+        output: (contrastive loss, caption loss), or a dict of both with ``output_dict``.
+    """
+
+    def __init__(
+        self,
+        caption_loss_weight: float,
+        clip_loss_weight: float,
+        pad_id: int = 0,
+        local_loss: bool = False,
+        gather_with_grad: bool = False,
+        cache_labels: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        use_horovod: bool = False,
+    ) -> None:
+        super().__init__(local_loss, gather_with_grad, cache_labels, rank, world_size, use_horovod)
+        self.caption_loss_weight = checked_number("caption_loss_weight", caption_loss_weight, at_least=0)
+        self.clip_loss_weight = checked_number("clip_loss_weight", clip_loss_weight, at_least=0)
+        self.caption_loss = nn.CrossEntropyLoss(ignore_index=pad_id)
+
+    def forward(  # type: ignore[override]  # as in open_clip
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        logits: Tensor,
+        labels: Tensor,
+        logit_scale: float | Tensor,
+        output_dict: bool = False,
+    ) -> tuple[Tensor, Tensor] | dict[str, Tensor]:
+        """Returns both losses, times their weights."""
+        clip_loss = torch.tensor(0, device=logits.device)
+        if self.clip_loss_weight:
+            contrastive = super().forward(image_features, text_features, logit_scale)
+            assert isinstance(contrastive, Tensor)
+            clip_loss = self.clip_loss_weight * contrastive
+        caption_loss = self.caption_loss_weight * self.caption_loss(logits.permute(0, 2, 1), labels)
+        return (
+            {"contrastive_loss": clip_loss, "caption_loss": caption_loss} if output_dict else (clip_loss, caption_loss)
+        )
+
+
+class DistillClipLoss(ClipLoss):
+    """`ClipLoss`, and the cross-entropy between the softmaxes of a teacher and of the student in both directions.
+
+    D = mean_i ½ (H(p_i, q_i) + H(p'_i, q'_i)),  q_i = softmax_j s_ij of a student's image and all texts, p_i likewise of the
+    teacher, p' and q' of a text and all images. Equal to ``open_clip.DistillClipLoss`` in value and gradients; the flags have
+    the meaning that they have in `ClipLoss`, for both losses. Memory is linear in the batch.
+
+    Args:
+        local_loss, gather_with_grad, cache_labels, rank, world_size, use_horovod: as in `ClipLoss`.
+
+    Shape:
+        image_features, text_features, logit_scale: of the student, as in `ClipLoss`.
+        dist_image_features, dist_text_features: of the teacher, [N, E].
+        dist_logit_scale: of the teacher.
+        output: (contrastive loss, distillation loss), or a dict of both with ``output_dict``.
+
+    Deviation: the teacher gets no gradient; as for `ClipLoss`.
+    """
+
+    def forward(  # type: ignore[override]  # as in open_clip
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        logit_scale: float | Tensor,
+        dist_image_features: Tensor,
+        dist_text_features: Tensor,
+        dist_logit_scale: float | Tensor,
+        output_dict: bool = False,
+    ) -> tuple[Tensor, Tensor] | dict[str, Tensor]:
+        """Returns both losses."""
+        taught = (
+            unit_rows(f"dist_{name}", each.detach(), normalize=False)
+            for name, each in zip(NAMES, (dist_image_features, dist_text_features), strict=True)
+        )
+        rows = dict(zip(NAMES, taught, strict=True))
+        teacher_scale = one_element("dist_logit_scale", dist_logit_scale)
+        teacher_scale = teacher_scale.detach() if isinstance(teacher_scale, Tensor) else teacher_scale
+
+        def one(
+            names: tuple[str, str],
+            queries: Tensor,
+            keys: Tensor,
+            scale: float | Tensor,
+            group: dist.ProcessGroup | None,
+        ) -> Tensor:
+            query = unit_rows(names[0], queries, normalize=False)
+            key = unit_rows(names[1], keys, normalize=False, like=queries)
+            student = Similarity(query, key, scale=scale, half=queries.dtype, group=group)
+            teacher = Similarity(rows[names[0]], rows[names[1]], scale=teacher_scale, group=group)
+            return reduced_over(group, student.cross_entropy(teacher), "mean", student.number_of_keys)
+
+        def both(images: Tensor, texts: Tensor, scale: float | Tensor, group: dist.ProcessGroup | None) -> Tensor:
+            return (one(NAMES, images, texts, scale, group) + one(NAMES[::-1], texts, images, scale, group)) / 2
+
+        contrastive = super().forward(image_features, text_features, logit_scale)
+        assert isinstance(contrastive, Tensor)
+        scale = one_element("logit_scale", logit_scale)
+        distilled = self._over_processes(both, one, image_features, text_features, scale)
+        return {"contrastive_loss": contrastive, "distill_loss": distilled} if output_dict else (contrastive, distilled)
 
 
 class SigLipLoss(nn.Module):
