@@ -1,17 +1,22 @@
 """A folder for the hub opens with coulomb and, by the code of its card, without it."""
 
 import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
 import numpy as np
 import pytest
+import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub.utils import filter_repo_objects
 from PIL import Image
 
 import coulomb
 from coulomb.export import push, to_hub
 from coulomb.ground.errors import InputError
-from export_cases import by_the_card, photo, published, run
+from export_cases import by_the_card, pair, photo, published, run, texts
 
 FIGURES = {
     "knn": 0.6,
@@ -84,6 +89,101 @@ def test_the_card_is_honest(tmp_path):
         "class names have no effect on the page"
     )
     assert "someone" not in card and "someone" not in (tmp_path / "hub" / "config.json").read_text()
+
+
+def test_the_head_of_the_card_has_the_figures_as_the_hub_reads_them(tmp_path):
+    to_hub(run(tmp_path / "run", "convnet", width=8, evaluation=EVALUATION), tmp_path / "hub")
+    data = huggingface_hub.ModelCard.load(tmp_path / "hub" / "README.md").data
+    assert {(each.metric_type, each.metric_name, each.metric_value) for each in data.eval_results} == {
+        ("accuracy", "kNN", 0.6), ("accuracy", "linear probe", 0.7), ("accuracy", "5 labels per class", 0.5),
+    }  # fmt: skip
+    assert {each.dataset_name for each in data.eval_results} == {"zoo"} and data.model_name == "convnet"
+    assert {each.task_type for each in data.eval_results} == {"image-feature-extraction"}
+    assert data.library_name == "coulomb" and data.tags == ["feature-extraction", "contrastive-learning"]
+
+
+class FakeHub:
+    """The hub as a folder: what is uploaded is found again."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def create_repo(self, name, **options):
+        return SimpleNamespace(repo_id=name)
+
+    def upload_folder(self, repo_id, folder_path, allow_patterns, **options):
+        for file in Path(folder_path).rglob("*"):
+            relative = str(file.relative_to(folder_path))
+            if file.is_file() and list(filter_repo_objects([relative], allow_patterns=allow_patterns)):
+                target = self.path / repo_id / relative
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target)
+
+    def hf_hub_download(self, name, file):
+        if not (self.path / name / file).is_file():
+            raise EntryNotFoundError(f"no {file}")
+        return str(self.path / name / file)
+
+    def snapshot_download(self, name, allow_patterns):
+        copy = self.path / "cache" / name
+        for file in (self.path / name).rglob("*"):
+            relative = str(file.relative_to(self.path / name))
+            if file.is_file() and list(filter_repo_objects([relative], allow_patterns=allow_patterns)):
+                (copy / relative).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, copy / relative)
+        return str(copy)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    made = FakeHub(tmp_path / "huggingface")
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: made)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", made.hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", made.snapshot_download)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["image", "text", "pair"])
+def test_what_is_pushed_is_loaded_by_its_name(tmp_path, hub, kind):
+    image, words = photo(40, 30), ["a red flower"]
+    if kind == "image":
+        encoder, cells = run(tmp_path / "run", "convnet", width=8), image
+    elif kind == "text":
+        encoder, cells = coulomb.TextEncoder(texts(), "mine"), words
+    else:
+        encoder, cells = pair(tmp_path / "run", {"image": "convnet", "caption": texts()}), words
+        (tmp_path / "run" / "config.yaml").write_text("{}")
+    assert push(encoder if kind != "pair" else tmp_path / "run", "me/mine")["repository"] == "me/mine"
+    (hub.path / "me" / "mine" / "code.py").write_text("raise SystemExit")
+    again = coulomb.load("hf:me/mine")
+    expected = encoder.encode(cells) if kind == "image" else encoder.encode(cells, normalize_embeddings=True)
+    found = again.encode(cells) if kind == "image" else again.encode(cells, normalize_embeddings=True)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert not list((hub.path / "cache").rglob("*.py"))  # nothing that could run is downloaded
+
+
+def test_repositories_of_others_are_not_taken_for_ours(hub):
+    (hub.path / "me" / "vit").mkdir(parents=True)
+    (hub.path / "me" / "vit" / "config.json").write_text('{"model_type": "vit"}')
+    with pytest.raises(InputError, match=r"hf:me/vit': has random weights; give hf:me/vit@weights"):
+        coulomb.load("hf:me/vit")
+    (hub.path / "me" / "none").mkdir()
+    with pytest.raises(InputError, match=r"hf:me/none.*has random weights"):
+        coulomb.load("hf:me/none")
+
+
+def test_a_hub_that_is_not_reached_is_one_sentence(monkeypatch):
+    def fails(*arguments):
+        raise LocalEntryNotFoundError("no connection\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fails)
+    with pytest.raises(InputError, match=r"hf:me/mine.*was not reached \(LocalEntryNotFoundError: no connection\)"):
+        coulomb.load("hf:me/mine")
+
+
+def test_without_an_evaluation_the_head_has_no_figures(tmp_path):
+    to_hub(published("resnet10", width=8), tmp_path / "hub")
+    assert "model-index" not in (tmp_path / "hub" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

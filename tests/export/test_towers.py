@@ -133,12 +133,35 @@ def test_the_hub_folder_of_a_run_opens_with_coulomb_and_with_sentence_transforme
         np.testing.assert_allclose(by_sentence_transformers(folder, words), expected, atol=1e-4)
 
 
+ONE = {
+    "column": "text",
+    "kind": "text",
+    "trained": {"knn": 0.75, "scored_pairs": {"spearman": {"value": 0.5}}, "retrieval": {"map_at_r": 0.25}},
+    "protocol": {"data": "/home/someone/notes.csv"},
+}
+
+
+def test_a_run_on_texts_alone_opens_with_sentence_transformers(tmp_path):
+    run = pair(tmp_path / "run", {"text": texts()}, evaluation=ONE)
+    to_hub(run, tmp_path / "hub")
+    words = ["a red flower", "two old houses"]
+    expected = run.encode(words, normalize_embeddings=True)
+    np.testing.assert_allclose(by_sentence_transformers(tmp_path / "hub", words), expected, atol=1e-4)
+    data = huggingface_hub.ModelCard.load(tmp_path / "hub" / "README.md").data
+    assert (data.library_name, data.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
+    assert {(each.metric_type, each.metric_value, each.dataset_name) for each in data.eval_results} == {
+        ("accuracy", 0.75, "notes.csv"), ("spearmanr", 0.5, "notes.csv"), ("map", 0.25, "notes.csv"),
+    }  # fmt: skip
+
+
 def test_the_card_of_a_run_is_honest(tmp_path):
     to_hub(
         pair(tmp_path / "run", {"image": "convnet", "caption": texts()}, evaluation=PAIR_EVALUATION), tmp_path / "hub"
     )
     card = (tmp_path / "hub" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
+    figures = {each.metric_name: each.metric_value for each in huggingface_hub.ModelCard(card).data.eval_results}
+    assert len(figures) == 8 and figures["image to caption R@1"] == 0.2 and figures["caption to image MRR"] == 0.5
     assert "| trained towers | 20.0% | 80.0% | 100.0% | 0.424 | 20.0% | 80.0% | 100.0% | 0.500 |" in card
     assert (
         "| chance | 20.0%" in card

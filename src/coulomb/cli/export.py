@@ -99,17 +99,17 @@ def export(
 
 @app.command(
     epilog=examples(
-        "coulomb push photos-encoder my-name/photos-encoder",
+        "coulomb push runs/photos my-name/photos-encoder",
         "coulomb push photos-encoder my-name/test --private --json",
     )
 )
 def push(
-    folder: Annotated[Path, typer.Argument(help="folder that coulomb export --to hub wrote")],
+    folder: Annotated[Path, typer.Argument(help="run folder, or a folder that coulomb export --to hub wrote")],
     name: Annotated[str, typer.Argument(help="repository, user/name; created if needed")],
     private: Annotated[bool, typer.Option("--private", help="make a new repository private")] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Upload an exported folder to the Hugging Face hub; log in first with: hf auth login."""
+    """Upload the encoder of a run, or an exported folder, to the Hugging Face hub; log in first with: hf auth login."""
     from coulomb import export as exports
 
     result = exports.push(folder, name, private=private)

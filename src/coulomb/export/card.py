@@ -6,6 +6,7 @@ from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS, START
 from coulomb.evaluation.level import Level
+from coulomb.export.card_head import Figure, card_head
 from coulomb.ground.text import visible
 from coulomb.models import ImageNetwork
 
@@ -33,10 +34,9 @@ def card(
         published: whether these are published weights as they are; then ``starting_point`` is this encoder.
         classes: number of classes of the classifier in the folder, if there is one.
     """
-    front = {"library_name": "coulomb", "pipeline_tag": "image-feature-extraction"}
-    header = "\n".join(f"{name}: {value}" for name, value in front.items())
+    figures = _figures(evaluation or {}, published)
     parts = [
-        f"---\n{header}\ntags:\n- feature-extraction\n- contrastive-learning\n---",
+        card_head("coulomb", "image-feature-extraction", model=encoder.name, evaluation=evaluation, figures=figures),
         f"# {plain(encoder.name)}: features of images",
         f"Maps an image to {encoder.feature_dim} numbers; similar images have features with a large cosine similarity.",
         markdown_table(["", ""], [[name, plain(value)] for name, value in facts.items()]),
@@ -86,6 +86,15 @@ def _evaluation(evaluation: Mapping[str, Any] | None, published: bool) -> str:
     if verdict := evaluation.get("verdict"):
         parts.append(f"**{plain(verdict['title'])}.** {plain(verdict['sentence'])}")
     return "\n\n".join([*parts, "Protocol: " + "; ".join(_protocol(evaluation, published)) + "."])
+
+
+def _figures(evaluation: Mapping[str, Any], published: bool) -> list[Figure]:
+    """Returns the figures of the encoder for the head of the card."""
+    measured = _measured(evaluation, published)
+    found: dict[str, Any] = {name: measured.get(key) for name, key in COLUMNS.items()}
+    shots = measured.get("few_shot") or {}
+    found |= {f"{words} per class": (shots.get(n) or {}).get("mean") for n, words in SHOTS.items()}
+    return [Figure("accuracy", name, float(value)) for name, value in found.items() if value is not None]
 
 
 def _which(published: bool) -> str:

@@ -10,6 +10,7 @@ from coulomb.evaluation.level import Level
 from coulomb.evaluation.one_column_verdict import ONE_COLUMN_CONTESTANTS
 from coulomb.evaluation.pair_verdict import PAIR_CONTESTANTS
 from coulomb.export.card import markdown_table, plain
+from coulomb.export.card_head import Figure, card_head
 from coulomb.metrics.matching import DIRECTIONS
 from coulomb.models.text_network import TextNetwork
 
@@ -28,16 +29,10 @@ features = encoder.encode(["a red flower", "two old houses"])
 ```"""
 
 
-def front_matter(library: str, pipeline: str) -> str:
-    """Returns the head of a card, from which the hub knows how it is opened."""
-    tags = "\n".join(f"- {tag}" for tag in ("feature-extraction", "contrastive-learning"))
-    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n{tags}\n---"
-
-
 def text_card(network: TextNetwork, facts: Mapping[str, str], part_of: str | None) -> str:
     """Returns the README.md of an encoder of texts; ``part_of`` says where its evaluation is, if it belongs to a run."""
     parts = [
-        front_matter("sentence-transformers", "sentence-similarity"),
+        card_head("sentence-transformers", "sentence-similarity"),
         f"# {plain(network.name)}: features of texts",
         f"Maps a text to {network.feature_dim} numbers; similar texts have features with a large cosine similarity.",
         markdown_table(["", ""], [[name, plain(value)] for name, value in facts.items()]),
@@ -76,7 +71,13 @@ def pair_card(
     names = " and ".join(plain(name) for name in columns)
     first = next(iter(networks.values()))
     parts = [
-        front_matter("sentence-transformers" if texts else "coulomb", "feature-extraction"),
+        card_head(
+            "sentence-transformers" if texts else "coulomb",
+            "sentence-similarity" if texts and len(columns) == 1 else "feature-extraction",
+            model=" and ".join(columns),
+            evaluation=evaluation,
+            figures=_figures(evaluation or {}),
+        ),
         f"# {names} in one space",
         f"Maps cells of {'each column' if len(columns) > 1 else 'the column'} to {first.feature_dim} numbers; those that "
         "belong together have a large cosine similarity.",
@@ -130,12 +131,8 @@ def _one_column(evaluation: Mapping[str, Any]) -> str:
     """The evaluation of a run on one column: its figures beside those of its baselines, the verdict and the protocol."""
     figures: dict[str, dict[str, float]] = {}
     for which, words in ONE_COLUMN_CONTESTANTS.items():
-        for title, path in COLUMN_FIGURES.items():
-            value: Any = evaluation.get(which)
-            for part in path:
-                value = value.get(part) if isinstance(value, Mapping) else None
-            if isinstance(value, int | float):
-                figures.setdefault(title, {})[words] = float(value)
+        for title, value in _of_one_column(evaluation.get(which)).items():
+            figures.setdefault(title, {})[words] = value
     contestants = list(dict.fromkeys(words for row in figures.values() for words in row))
     rows = [[words, *(_figure(title, row.get(words)) for title, row in figures.items())] for words in contestants]
     parts = [markdown_table(["", *figures], rows)] if rows else []
@@ -143,6 +140,34 @@ def _one_column(evaluation: Mapping[str, Any]) -> str:
         parts.append(f"**{_without_paths(verdict['title'])}.** {_without_paths(verdict['sentence'])}")
     protocol = evaluation.get("protocol") or {}
     return "\n\n".join([*parts, *_protocol_of([], protocol)])
+
+
+def _of_one_column(contestant: Any) -> dict[str, float]:
+    """Returns the figures of a contestant by their titles."""
+    found = {}
+    for title, path in COLUMN_FIGURES.items():
+        value = contestant
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, int | float):
+            found[title] = float(value)
+    return found
+
+
+def _figures(evaluation: Mapping[str, Any]) -> list[Figure]:
+    """Returns the figures of the trained towers for the head of the card."""
+    trained = evaluation.get("trained") or {}
+    if isinstance(evaluation.get("column"), str):
+        kinds = {"MAP@R": "map", "Spearman": "spearmanr"}
+        return [Figure(kinds.get(title, "accuracy"), title, value) for title, value in _of_one_column(trained).items()]
+    names, found = [str(name) for name in evaluation.get("columns") or []], []
+    for direction, arrow in zip(DIRECTIONS, (" to ".join(names), " to ".join(names[::-1])), strict=True):
+        measured = trained.get(direction) or {}
+        recall = measured.get("recall_at") or {}
+        found += [Figure("recall", f"{arrow} R@{k}", float(recall[k])) for k in KS if recall.get(k) is not None]
+        if measured.get("mrr") is not None:
+            found.append(Figure("mrr", f"{arrow} MRR", float(measured["mrr"])))
+    return found
 
 
 def _figure(title: str, value: float | None) -> str:

@@ -1,16 +1,20 @@
-"""Uploads exported folders to the Hugging Face hub."""
+"""Uploads encoders to the Hugging Face hub, as the folders that `to_hub` writes."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from coulomb.export.extras import library
 from coulomb.export.hub_folder import CARD, CONFIG
 from coulomb.export.sentence_folder import MODULES, SETTINGS
+from coulomb.export.towers import Encoders, to_hub
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import read_object, text
 from coulomb.ground.version import __version__
 from coulomb.models.pair_encoder import DESCRIPTION as TOWERS
+from coulomb.training.run import load
 
+RUN = "config.yaml"  # by which a run folder is known
 IMAGE_FILES = ("encoder.safetensors", "encoder.json", CONFIG, CARD)
 CLASSIFIER = ("classifier.safetensors", "classifier.json")
 TEXT_FILES = (MODULES, SETTINGS, CARD)
@@ -18,13 +22,14 @@ OF_MODULES = (CONFIG, "model.safetensors", "tokenizer.json", "tokenizer_config.j
 PAIR_FILES = (TOWERS, CONFIG, CARD)
 
 
-def push(folder: str | Path, name: str, *, private: bool = False) -> dict[str, Any]:
-    """Uploads a folder that `to_hub` wrote to the Hugging Face hub; only files that `to_hub` writes, no others.
+def push(source: str | Path | Encoders, name: str, *, private: bool = False) -> dict[str, Any]:
+    """Uploads an encoder to the Hugging Face hub, from where ``coulomb.load("hf:user/name")`` opens it.
 
-    Log in first: ``hf auth login``, or the environment variable HF_TOKEN.
+    Only the files that `to_hub` writes are uploaded. Log in first: ``hf auth login``, or the environment variable HF_TOKEN.
 
     Args:
-        folder: the folder.
+        source: what `coulomb.load` returns, or a run folder, which `to_hub` writes into a temporary folder first; or a folder
+            that `to_hub` wrote, whose card you may have edited.
         name: name of the repository, ``user/name``; created if needed.
         private: whether a repository that is created here is private.
 
@@ -32,14 +37,23 @@ def push(folder: str | Path, name: str, *, private: bool = False) -> dict[str, A
         ``repository`` and ``url``.
 
     Raises:
-        InputError: the folder was not written by `to_hub`, or the hub cannot be reached or refuses.
+        InputError: the folder is none of these, see `to_hub`, or the hub cannot be reached or refuses.
     """
-    path = Path(folder).expanduser()
+    if not isinstance(source, str | Path) or (Path(source).expanduser() / RUN).is_file():
+        encoder = load(source) if isinstance(source, str | Path) else source
+        with tempfile.TemporaryDirectory() as folder:
+            to_hub(encoder, written := Path(folder) / "encoder")
+            return _upload(written, name, private=private)
+    return _upload(Path(source).expanduser(), name, private=private)
+
+
+def _upload(path: Path, name: str, *, private: bool) -> dict[str, Any]:
+    folder = str(path)
     files, needed = _files(path)
     if not files:
-        raise InputError(f"folder={str(folder)!r}: was not written by coulomb export; {_AGAIN}")
+        raise InputError(f"folder={folder!r}: was not written by coulomb export; {_AGAIN}")
     if missing := [each for each in needed if not (path / each).is_file()]:
-        raise InputError(f"folder={str(folder)!r}: {', '.join(missing)} missing; {_AGAIN}")
+        raise InputError(f"folder={folder!r}: {', '.join(missing)} missing; {_AGAIN}")
     hub: Any = library("huggingface_hub", "train", "hub")
     api = hub.HfApi()
     try:

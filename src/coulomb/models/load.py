@@ -11,6 +11,7 @@ from coulomb.ground.text import visible
 from coulomb.models import build_encoder, has_weights
 from coulomb.models.backbones import BACKBONES
 from coulomb.models.build_text import build_text_encoder, takes_texts
+from coulomb.models.from_hub import hub_folder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.installed import installed_encoders
 from coulomb.models.names import RUN, is_local, is_published, names_weights
@@ -35,6 +36,8 @@ def load(
 
     ``trained`` is `coulomb.Run` there, and ``pair`` `coulomb.PairRun`.
     """
+    if module is None and run_path(run) is None:
+        run = hub_folder(str(run)) or run
     path = run_path(run)
     opened: ImageEncoder | TextEncoder | PairEncoder
     if path is not None and (path / TOWERS).is_file():

@@ -87,7 +87,8 @@ def load(
     Args:
         run: a run folder (also as ``run:PATH``), which gives a `Run`, or a `PairRun` if it was trained on several columns; or
             an encoder with weights, by the names of ``train``: ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local
-            folder or ``.safetensors`` file of these libraries. Existing folders take precedence over names.
+            folder or ``.safetensors`` file of these libraries; or ``hf:USER/NAME``, a repository of the hub that
+            `coulomb.export.push` wrote. Existing folders take precedence over names.
         module: the user's own encoder, if the run was trained with one.
         image_size: for published weights, side of the input in pixels; default: their size. A run has a fixed size.
         device: where the encoder computes, such as ``"cuda"``; default: the CPU. Features are returned on the CPU.
