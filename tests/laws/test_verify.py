@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -248,6 +249,36 @@ def test_inputs_and_a_formula_can_be_given():
     assert verify(squared, pairs, formula=loop, laws=["formula"]).findings[0].outcome == HOLDS
     (finding,) = verify(squared, pairs, formula=lambda a, b: 2 * loop(a, b), laws=["formula"]).failed
     assert "0.5 times" in finding.cause
+
+
+def in_numpy(z0, z1):
+    weights = torch.from_numpy(np.exp(-(z0 - z1).square().sum(1).detach().numpy()))
+    return torch.tensor(float(weights.sum()), requires_grad=True)
+
+
+def test_a_loss_without_any_gradient_says_so():
+    with pytest.raises(
+        InputError, match=r"^call: loss\(z0 \[N, D\], z1 \[N, D\]\) works, but no argument gets a gradient.*NumPy"
+    ):
+        verify(in_numpy, laws=["gradient"])
+
+
+class Centered(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.register_buffer("center", torch.zeros(dim))
+
+    def forward(self, student, teacher):
+        loss = (student - (teacher - self.center).detach()).square().sum(1).mean()
+        self.center = 0.9 * self.center + 0.1 * teacher.detach().mean(0)
+        return loss
+
+
+def test_a_loss_of_one_width_is_called_in_its_default_and_its_state_is_named():
+    certificate = verify(Centered, laws=["gradient", "deterministic"])
+    assert certificate.called.endswith("in 8 dimensions")
+    (finding,) = certificate.failed
+    assert finding.law == "deterministic" and "the loss keeps a state" in finding.cause
 
 
 class Refusing(Right):

@@ -1,6 +1,4 @@
 import doctest
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -9,6 +7,7 @@ from torch.nn.functional import cross_entropy, linear
 from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss, softmax
 from coulomb.similarity import policy
+from step_memory import peak_mib
 
 COUNTS = [100, 10, 1, 30]
 
@@ -116,9 +115,7 @@ def test_class_counts_are_saved_exactly():
     assert state["class_counts"].tolist() == [10**9 + 1, 3]
 
 
-MEMORY = """
-import torch
-from pathlib import Path
+STEP = """
 from coulomb.losses import {loss}
 def step(classes):
     draw = torch.Generator().manual_seed(0)
@@ -126,13 +123,6 @@ def step(classes):
     labels = torch.randint(0, classes, (512,), generator=draw)
     centers = torch.randn(classes, 64, generator=draw).requires_grad_()
     {call}.backward()
-def memory(field):  # not ru_maxrss, which a child process inherits from its parent
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(5000)  # excludes threads, kernels and code pages from the measurement
-before = memory("VmRSS:")
-step(200_000)
-print(memory("VmHWM:") - before)
 """
 
 
@@ -146,9 +136,7 @@ print(memory("VmHWM:") - before)
 )
 def test_logits_are_not_stored(loss, call, limit):
     # 512 × 200,000 logits take 391 MiB, three times in cross-entropy; centers and their gradient take 98 MiB.
-    code = MEMORY.format(loss=loss, call=call)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 90 < float(run.stdout) < limit
+    assert 90 < peak_mib(STEP.format(loss=loss, call=call), 5000, 200_000) < limit
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 import doctest
 import itertools
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -9,6 +7,7 @@ import torch
 from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import TripletLoss, triplet, triplet_terms
 from law_rows.triplet import ROWS, triplet_loop
+from step_memory import peak_mib
 
 EVERY = [
     {"mining": mining, "soft": soft, "distance": distance}
@@ -163,20 +162,11 @@ def test_every_mining_option_has_a_law():
     assert {name.split()[1].strip(",") for name in ROWS if " " in name} >= {"soft", "semihard", "hard", "euclidean"}
 
 
-MEMORY = """
-import torch
-from pathlib import Path
+STEP = """
 from coulomb.losses import TripletLoss
 def step(n):
     x = torch.randn(n, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     TripletLoss(mining="{mining}")(x, torch.arange(n) % (n // 8)).backward()
-def memory(field):  # not ru_maxrss, which a child process inherits from its parent
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(1024)  # excludes threads, kernels and code pages from the measurement
-before = memory("VmRSS:")
-step({n})
-print(memory("VmHWM:") - before)
 """
 
 
@@ -184,6 +174,4 @@ print(memory("VmHWM:") - before)
 @pytest.mark.parametrize("mining, n, limit", [("hard", 16384, 150), ("all", 6144, 250)])
 def test_memory_stays_below_the_limit(mining, n, limit):
     # 16384 × 16384 floats are 1 GiB; the batch is 4 MiB. There are 260 million triplets of 6144 samples in classes of 8.
-    code = MEMORY.format(mining=mining, n=n)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 0 < float(run.stdout) < limit
+    assert 0 < peak_mib(STEP.format(mining=mining), 1024, n) < limit

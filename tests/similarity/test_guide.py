@@ -1,8 +1,5 @@
 """A guide: the negatives of each row by a double loop over a second similarity, and reductions by plain torch in fp64."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import softplus
 
 from coulomb.similarity import Guide, Similarity, autograd, plan, policy, streaming, use_backend
+from step_memory import peak_mib
 
 
 def normal(*shape, seed=0):
@@ -215,30 +213,20 @@ def test_values_and_gradients_in_fp32_and_half_precision():
                 assert (mine.double() - its).abs().max() < tolerance * its.abs().max()
 
 
-MEMORY = """
-import torch
-from pathlib import Path
+STEP = """
 from coulomb.losses import DistillationLoss, InfoNCELoss
 def step(n):
     query, key, noise, guide = (torch.randn(n, 64, generator=torch.Generator().manual_seed(s)) for s in range(4))
     query.requires_grad_()
     InfoNCELoss(0.1, symmetric=True)(query, key, guide=(guide, guide + noise)).backward()
     DistillationLoss(0.2, 0.1)(query, guide, key, noise).backward()
-def memory(field):  # not ru_maxrss, which a child process inherits from its parent
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(1100)
-before = memory("VmRSS:")
-step(8192)
-print(memory("VmHWM:") - before)
 """
 
 
 @pytest.mark.slow
 def test_memory_is_linear_in_the_batch():
     # Each of the four matrices has 256 MiB.
-    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert 8 < float(run.stdout) < 120
+    assert 8 < peak_mib(STEP, 1100, 8192) < 120
 
 
 def test_tiles_replace_attention_and_symmetry():

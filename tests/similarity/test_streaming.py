@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from coulomb.ground import machine
 from coulomb.similarity import Similarity, plan, policy, products
 from coulomb.similarity import tiles as tiling
+from step_memory import peak_mib
 
 REDUCTIONS = {
     "lse": Similarity.lse, "sum": Similarity.sum, "softplus": Similarity.softplus,
@@ -236,28 +235,18 @@ def test_the_dense_backend_has_second_derivatives_for_empty_sets():
     assert torch.autograd.gradgradcheck(finite, queries)
 
 
-MEMORY = """
-import torch
-from pathlib import Path
+STEP = """
 from coulomb.losses import NTXentLoss
 def step(n):
     x, y = (torch.randn(n, 128, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (0, 1))
     NTXentLoss(0.5)(x, y).backward()
-def memory(field):  # not ru_maxrss, which a child process inherits from its parent
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(1024)  # excludes threads, kernels and code pages from the measurement
-before = memory("VmRSS:")
-step(8192)
-print(memory("VmHWM:") - before)
 """
 
 
 @pytest.mark.slow
 def test_memory_is_linear_in_the_batch():
     # 16384 × 16384 floats are 1 GiB; the two inputs and their gradients are 16 MiB.
-    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert 16 < float(run.stdout) < 150
+    assert 16 < peak_mib(STEP, 1024, 8192) < 150
 
 
 @pytest.mark.parametrize(("m", "both"), [(None, False), (700, False), (700, True)])  # both directions require keys

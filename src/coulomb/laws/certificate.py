@@ -96,13 +96,13 @@ def verify(
     given = dict(options or {})
     make, known = maker(loss, given)
     title = name or str(getattr(loss, "__name__", type(loss).__name__))
-    width = dim if dim is not None else next((given[key] for key in DIM if isinstance(given.get(key), int)), None)
+    width = dim if dim is not None else width_in(given)
     shared: dict[str, Any] = {
         "options": known, "detached": frozenset(detached), "shuffle": shuffle, "split": split, "formula": formula, "dim": width
     }  # fmt: skip
 
     def subject_of(inputs: Callable[[int, int, Draw], Tensors], names: tuple[str, ...], **how: Any) -> Subject:
-        return Subject(title, make, inputs, names, **shared, **how)
+        return Subject(title, make, inputs, names, **shared | how)
 
     try:
         made = make()
@@ -116,7 +116,9 @@ def verify(
         subject = of_call(subject_of, written(call, number_of_classes(given, made)), "as given")
         require_works(subject)
     else:
-        subject = working(subject_of, inferred(made, number_of_classes(given, made)))
+        # A loss with a default width accepts no other, if it keeps something of that width, such as a center.
+        widths = [width] if width is not None else list(dict.fromkeys([None, width_in(known)]))
+        subject = working(subject_of, list(inferred(made, number_of_classes(given, made))), widths)
     unknown = set(detached) - set(subject.names)
     if unknown:
         raise InputError(f"detached={sorted(unknown)}: no such argument; there are {', '.join(subject.names)}")
@@ -204,25 +206,38 @@ def argument_names(loss: Callable[..., Any], inputs: Tensors) -> tuple[str, ...]
     return tuple([*names, *(f"input{i}" for i in range(len(names), len(inputs)))][: len(inputs)])
 
 
-def of_call(subject: Callable[..., Subject], call: Call, how: str) -> Subject:
+def of_call(subject: Callable[..., Subject], call: Call, how: str, **options: Any) -> Subject:
     """Returns the subject with this call."""
-    return subject(call.inputs, call.names, keywords=call.keywords, called=f"called as {call}, {how}")
+    return subject(call.inputs, call.names, keywords=call.keywords, called=f"called as {call}, {how}", **options)
 
 
-def working(subject: Callable[..., Subject], calls: Iterable[Call]) -> Subject:
-    """Returns the subject with the first of ``calls`` that works.
+def width_in(options: Mapping[str, Any]) -> int | None:
+    """Returns the number of dimensions that options name; None if none does."""
+    return next((options[key] for key in DIM if isinstance(options.get(key), int)), None)
+
+
+def working(subject: Callable[..., Subject], calls: Sequence[Call], widths: Sequence[int | None]) -> Subject:
+    """Returns the subject with the first of ``calls`` that works, in any number of dimensions or else one of ``widths``.
 
     Raises:
         InputError: none does.
     """
     errors = []
-    for call in calls:
-        one = of_call(subject, call, "inferred from the names of its parameters")
-        error = fault(one)
-        if error is None:
-            return one
-        errors.append((call, error))
-    raise InputError(f"call: none that the names of the parameters allow works ({first_error(errors)}); give the call")
+    for width in widths:
+        for call in calls:
+            how = "inferred from the names of its parameters" + (f", in {width} dimensions" if width else "")
+            one = of_call(subject, call, how, dim=width)
+            error = fault(one)
+            if error is None:
+                return one
+            errors.append((call, error))
+    for call, error in errors:
+        if isinstance(error, NoGradientError):
+            raise InputError(f"call: {call} works, but {error}")
+    raise InputError(
+        f"call: none that the names of the parameters allow works ({first_error(errors)}); give the call, or dim= if the loss "
+        "accepts one number of dimensions only"
+    )
 
 
 def require_works(subject: Subject) -> None:
@@ -232,6 +247,10 @@ def require_works(subject: Subject) -> None:
         raise InputError(
             f"loss={subject.name}: {subject.called}, it fails on an ordinary batch: {message(error)}"
         ) from error
+
+
+class NoGradientError(ValueError):
+    """The value of a loss has no gradient for any of its arguments."""
 
 
 def fault(subject: Subject) -> Exception | None:
@@ -245,5 +264,8 @@ def fault(subject: Subject) -> Exception | None:
     if not any(floating(one) for one in inputs):
         return TypeError("no argument has floating point numbers")
     if outcome.missing >= {name for name, one in zip(subject.names, inputs, strict=True) if floating(one) and one.ndim}:
-        return ValueError("no argument gets a gradient: the value is no function of the embeddings, or is detached")
+        return NoGradientError(
+            "no argument gets a gradient: the value is no function of the embeddings, or is detached, such as by NumPy, "
+            ".item() or .data; nothing can be trained with it"
+        )
     return None

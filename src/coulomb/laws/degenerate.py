@@ -12,7 +12,6 @@ from coulomb.laws.subject import Outcome, Subject, floating, message, shown
 
 SAMPLES, WIDTH = 4, 3
 STEEP = 1e6  # times the usual gradient: what dividing by a guarded norm of 1e-12 gives
-MEASURE = ""
 
 
 def degenerate(subject: Subject) -> list[Finding]:
@@ -95,29 +94,19 @@ def spoiled(subject: Subject, law: str, bad: float) -> Finding:
     places = [i for i, one in enumerate(inputs) if floating(one) and one.ndim > 1]
     found = []
     for place in places:
+        name = subject.names[place]
         changed = [one.clone() if isinstance(one, Tensor) else one for one in inputs]
         changed[place].view(-1)[-1] = bad
         outcome = subject.evaluate(changed)
         if outcome.error is not None:
-            found.append(f"{subject.names[place]}: raises {message(outcome.error)}")
-            continue
-        if not outcome.finite:
-            found.append(f"{subject.names[place]}: NaN or infinite")
-            continue
-        name = subject.names[place]
-        cause = f"{law} in {name} gives a finite loss and gradient: it is filtered out or compared away silently"
-        if outcome.warned:
-            found.append(f"{subject.names[place]}: warns")
-            continue
-        return Finding(
-            law,
-            FAILS,
-            "value",
-            float(outcome.value),
-            None,
-            cause,
-            f"{shown(subject.names, changed)}\nvalue: {float(outcome.value):.6g}",
-        )
+            found.append(f"{name}: raises {message(outcome.error)}")
+        elif not outcome.finite:
+            found.append(f"{name}: NaN or infinite")
+        elif outcome.warned:
+            found.append(f"{name}: warns")
+        else:
+            cause = f"{law} in {name} gives a finite loss and gradient: it is filtered out or compared away silently"
+            return failed(law, subject, changed, outcome, cause)
     if not found:
         return Finding(law, NOT_APPLICABLE, cause="no argument has rows")
     return Finding(law, HOLDS, cause="; ".join(found)[:200])
@@ -135,17 +124,9 @@ def judged(subject: Subject, law: str, inputs: Sequence[Any], zero: str | None) 
     if outcome.error is not None:
         return Finding(law, HOLDS, cause=f"raises {message(outcome.error)}")
     if not outcome.finite:
-        return Finding(
-            law,
-            FAILS,
-            "value",
-            float(outcome.value),
-            None,
-            unfit(subject, outcome, inputs),
-            example(subject, inputs, outcome),
-        )
+        return failed(law, subject, inputs, outcome, unfit(subject, outcome, inputs))
     if zero is not None and outcome.silent_zero:
-        return Finding(law, FAILS, "value", 0.0, None, zero, example(subject, inputs, outcome))
+        return failed(law, subject, inputs, outcome, zero)
     note = f"warns: {outcome.warned[0][:120]}" if outcome.warned else f"value {float(outcome.value):.4g}"
     return Finding(law, HOLDS, cause=note)
 
@@ -157,8 +138,9 @@ def unfit(subject: Subject, outcome: Outcome, inputs: Sequence[Any]) -> str:
     return f"the {what} is NaN or infinite; {where}" if where else f"the {what} is NaN or infinite"
 
 
-def example(subject: Subject, inputs: Sequence[Any], outcome: Outcome) -> str:
-    """Returns the batch and its result."""
+def failed(law: str, subject: Subject, inputs: Sequence[Any], outcome: Outcome, cause: str) -> Finding:
+    """Returns the finding of a batch with a wrong result."""
     wrong = [name for name, one in outcome.gradients.items() if not bool(torch.isfinite(one).all())]
     text = f"; NaN or infinite gradient of {', '.join(wrong)}" if wrong else ""
-    return f"{shown(subject.names, inputs)}\nvalue: {float(outcome.value):.6g}{text}"
+    value = float(outcome.value)
+    return Finding(law, FAILS, "value", value, None, cause, f"{shown(subject.names, inputs)}\nvalue: {value:.6g}{text}")

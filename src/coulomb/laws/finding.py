@@ -81,6 +81,8 @@ def figures(finding: Finding) -> str:
     """Returns the measured number with its bound, or the reason that there is none."""
     if finding.outcome == NOT_APPLICABLE or finding.figure is None:
         return finding.cause
+    if finding.bound == 0:  # what is counted
+        return f"{finding.measure}: {finding.figure:g}"
     bound = "" if finding.bound is None else f" (at most {finding.bound:.3g})"
     note = f"; {finding.cause}" if finding.outcome == HOLDS and finding.cause else ""
     return f"{finding.measure} {finding.figure:.3g}{bound}{note}"

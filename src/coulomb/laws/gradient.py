@@ -131,24 +131,18 @@ def likely(wrong: dict[str, tuple[Tensor, Tensor]]) -> str:
 
 def factor(subject: Subject) -> Finding:
     """Checks that the gradient of 3·L is 3 times the gradient of L, as with a loss that is weighted or scaled."""
-    inputs = subject.draw()
+    law, inputs = "upstream factor", subject.draw()
     once, thrice = subject.evaluate(inputs), subject.evaluate(inputs, factor=3.0)
     if not any(bool(one.any()) for one in once.gradients.values()):
-        return Finding("upstream factor", NOT_APPLICABLE, cause="this batch gives no gradient")
+        return Finding(law, NOT_APPLICABLE, cause="this batch gives no gradient")
     error = max(relative(thrice.gradients[name], 3 * one) for name, one in once.gradients.items())
     bound = 1e-5 if torch.float32 in (subject.precise, subject.computes_in) else 1e-10
     measure = "relative error of the gradient of 3·L"
     if error <= bound:
-        return Finding("upstream factor", HOLDS, measure, error, bound)
-    return Finding(
-        "upstream factor",
-        FAILS,
-        measure,
-        error,
-        bound,
-        "the backward pass ignores the gradient that arrives from above: a weighted or scaled loss trains as if unscaled",
-        smallest(lambda n, d: ignoring(subject, n, d)) or "",
-    )
+        return Finding(law, HOLDS, measure, error, bound)
+    cause = "the backward pass ignores the gradient that arrives from above: a weighted or scaled loss trains as if unscaled"
+    example = smallest(lambda n, d: ignoring(subject, n, d)) or ""
+    return Finding(law, FAILS, measure, error, bound, cause, example)
 
 
 def ignoring(subject: Subject, n: int, d: int) -> str | None:
