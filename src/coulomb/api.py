@@ -167,6 +167,10 @@ def train_seeds(
 
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are requested.
+
+    >>> summary, folder = coulomb.train_seeds(2, "digits", epochs=1, out="two-seeds", progress=False)
+    >>> summary["seeds"]
+    [0, 1]
     """
     if not isinstance(options.get("logger"), str | None):
         raise InputError("logger: several runs cannot share one logger; give a name, such as logger='wandb'")

@@ -33,7 +33,13 @@ View = Callable[[Any, torch.Generator], Tensor]
 
 
 class LabeledImages(NamedTuple):
-    """``images``, their indices [n] in use, ``positions``, and the classes [n] of these, −1 = unknown."""
+    """``images``, their indices [n] in use, ``positions``, and the classes [n] of these, −1 = unknown.
+
+    >>> from coulomb.tables import image_samples, open_source
+    >>> images = image_samples(open_source(np.zeros((4, 8, 8), np.uint8)), size=8, channels=1)
+    >>> LabeledImages(images, positions=np.arange(4), labels=np.array([0, 1, 0, -1])).labels
+    array([ 0,  1,  0, -1])
+    """
 
     images: Batches
     positions: np.ndarray
@@ -83,6 +89,17 @@ def fine_tune(
 
     Raises:
         InputError: fewer than two classes, no labels, a fraction out of range.
+
+    >>> from coulomb.kinds.image.views import make_views
+    >>> from coulomb.models import build_encoder
+    >>> from coulomb.tables import image_samples, open_source
+    >>> pixels = np.arange(20, dtype=np.uint8)[:, None, None] % 2 * 200 + np.zeros((20, 8, 8), np.uint8)
+    >>> images = image_samples(open_source(pixels), size=8, channels=1)
+    >>> labeled = LabeledImages(images, np.arange(20), np.arange(20) % 2)
+    >>> encoder = build_encoder("convnet", channels=1, image_size=8, width=4, stages=1)
+    >>> views = make_views("natural", size=8, channels=1)
+    >>> fine_tune(encoder, encoder.feature_dim, labeled, labeled, views, fractions=(1.0,))["fractions"]["1"]["labels"]
+    20
     """
     train, test = train.known(), test.known()
     classes = np.unique(train.labels)

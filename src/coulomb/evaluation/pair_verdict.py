@@ -89,6 +89,9 @@ def pair_verdict(
 
     Returns:
         ``{"level", "title", "sentence", "remarks", "next"}``; None if nothing was compared.
+
+    >>> pair_verdict([]) is None
+    True
     """
     if not comparison:
         return None

@@ -41,7 +41,11 @@ Ranks = tuple[np.ndarray, np.ndarray]
 
 
 class Embedded(NamedTuple):
-    """Features of the same rows by the towers of the first and the second column, [N, F] and [N, G]."""
+    """Features of the same rows by the towers of the first and the second column, [N, F] and [N, G].
+
+    >>> Embedded(torch.eye(4), torch.eye(4)).first.shape
+    torch.Size([4, 4])
+    """
 
     first: Features
     second: Features
@@ -71,6 +75,9 @@ class PairInputs:
         rows: the number of each held-out row in the table, int64 [N]; default: 0 … N − 1.
         options: the run's options as in ``config.yaml``, for the next steps of the verdict.
         seed: seed of all draws.
+
+    >>> same = Embedded(torch.eye(20), torch.eye(20))
+    >>> inputs = PairInputs(("image", "caption"), np.arange(20)[:, None].repeat(2, 1), same)
     """
 
     columns: tuple[str, str]
@@ -113,6 +120,11 @@ class PairAssessment:
         samples: arrays for ``samples.npz``, without pickled objects; see `assess_pairs`.
         shown: for each column, the places among the held-out rows whose previews the report needs, int64, sorted: all cells
             that ``samples`` shows or maps.
+
+    >>> same = Embedded(torch.eye(20), torch.eye(20))
+    >>> inputs = PairInputs(("image", "caption"), np.arange(20)[:, None].repeat(2, 1), same)
+    >>> sorted(assess_pairs(inputs).evaluation)[:2]
+    ['chance', 'columns']
     """
 
     evaluation: dict[str, Any]
@@ -143,6 +155,11 @@ def assess_pairs(inputs: PairInputs) -> PairAssessment:
       [s, 3], ``right_d`` bool [s, 3], ``cosine_d`` [s, 4] of the answer, then of the keys that were found;
     - ``mapped_0`` and ``mapped_1``, the distinct cells on the maps, and ``map_KEY`` [n + m, 2], their places, first column
       first.
+
+    >>> same = Embedded(torch.eye(20), torch.eye(20))
+    >>> found = assess_pairs(PairInputs(("image", "caption"), np.arange(20)[:, None].repeat(2, 1), same))
+    >>> found.evaluation["trained"]["mean"]["mrr"]
+    1.0
     """
     drawn = draw_clusters(inputs.ids, MOST_ROWS, inputs.seed)
     pairs = distinct_pairs(inputs.ids[drawn])

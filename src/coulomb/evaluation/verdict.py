@@ -46,6 +46,10 @@ def verdict(
         ``"nothing_measurable"``, ``"worse_than_raw_pixels"`` or ``"collapsed"``; of a run that started from weights also
         ``"adapting_helped"``, ``"adapting_unverified"`` (without labels), ``"use_starting_point"`` or
         ``"adapting_hurt"``. ``next`` lists what to try, with the options to set. None if nothing was compared.
+
+    >>> right, wrong = np.ones(50, bool), np.zeros(50, bool)
+    >>> verdict([compare("raw_pixels", {"knn": right}, {"knn": wrong})])["level"]
+    'learned_well'
     """
     options = options or {}
     compared = [entry for entry in comparison if entry["overall"] is not None]

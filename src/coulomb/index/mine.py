@@ -81,6 +81,12 @@ def mine(
     Raises:
         InputError: the data, a column or the encoder cannot be opened, the encoder does not read these kinds of cells, or an
             option is out of range.
+
+    >>> sums = {"question": [f"{n} plus one?" for n in range(40)], "answer": [f"it is {n + 1}" for n in range(40)]}
+    >>> options = {"encoder": "static-random", "epochs": 1, "batch_size": 8, "evaluate": False, "progress": False}
+    >>> run = coulomb.train(sums, columns="question,answer", out="to-mine", **options)
+    >>> coulomb.mine(sums, run, columns="question,answer", out="hard.parquet")["rows"]
+    40
     """
     path = _check_out(out)
     if margin is None and relative is None:

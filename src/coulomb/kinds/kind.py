@@ -29,6 +29,9 @@ class Cell:
     Attributes:
         value: what the kind stacks and previews.
         rounded: True if the value has lost something: bits of an image's pixels, or the end of a long text.
+
+    >>> Cell("a cat").rounded
+    False
     """
 
     value: Any

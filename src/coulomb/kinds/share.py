@@ -12,6 +12,9 @@ class Share:
     Attributes:
         rows: positions of its samples in the whole batch, int64 [b], ascending.
         total: samples in the whole batch.
+
+    >>> Share(torch.tensor([0, 1]), total=4).total
+    4
     """
 
     rows: Tensor

@@ -14,6 +14,10 @@ class Stack:
     Attributes:
         on_host: names of the tensors that stay in the host's memory, because parameters of views are computed from them;
             copying them back from a device would wait for it.
+
+    >>> from coulomb.kinds.vector import Vectors
+    >>> isinstance(Vectors(torch.zeros(2, 1, 3), torch.arange(2)), Stack)
+    True
     """
 
     on_host: ClassVar[tuple[str, ...]] = ()

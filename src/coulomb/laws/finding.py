@@ -21,6 +21,11 @@ class Finding:
         bound: the largest figure with which the law holds; None if the law has no bound.
         cause: the likely cause of a failure, or why the law does not apply, in one sentence.
         example: the smallest input for which the law does not hold.
+
+    >>> from coulomb.losses import NTXentLoss
+    >>> (finding,) = verify(NTXentLoss, laws=["order"]).findings
+    >>> finding.law, finding.outcome
+    ('order of samples', 'holds')
     """
 
     law: str
@@ -40,6 +45,10 @@ class Certificate:
         loss: its name.
         called: how it was called, and how that was chosen.
         findings: one per law, in the order of `coulomb.laws.LAWS`; some laws have several.
+
+    >>> certificate = verify(torch.nn.TripletMarginLoss, laws=["inputs"])
+    >>> certificate.holds
+    True
     """
 
     loss: str

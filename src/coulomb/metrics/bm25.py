@@ -36,6 +36,10 @@ def bm25_scores(
 
     Raises:
         InputError: ``k1`` < 0, ``b`` outside [0, 1], something that is not a string, no document.
+
+    >>> scores = bm25_scores(["red flower"], ["a cat", "a red rose"])
+    >>> scores(slice(0, 1)).round(2)
+    array([[0.  , 0.64]])
     """
     from scipy.sparse import csr_array
 
@@ -68,6 +72,13 @@ def bm25_ranks(
 
     Documents with equal scores count against the query. A query that shares no word with a correct document therefore has
     one of the last ranks.
+
+    Shape:
+        correct: two arrays [P].
+        output: [Q].
+
+    >>> bm25_ranks(["red flower"], ["a cat", "a red rose"], (np.array([0]), np.array([1])))
+    array([1])
     """
     scores = bm25_scores(queries, documents, k1=k1, b=b)
     return score_ranks(scores, len(queries), len(documents), correct)

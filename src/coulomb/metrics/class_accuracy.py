@@ -29,6 +29,14 @@ def class_table(
 
     Raises:
         InputError: a prediction and ``test_y`` differ in length.
+
+    Shape:
+        train_y: [n].
+        test_y: [m].
+        predicted: [m] each.
+
+    >>> class_table([0, 0, 1], [0, 1], {"knn": [0, 0]}, names=["cat", "dog"])[1]
+    {'label': 1, 'class': 'dog', 'train': 1, 'test': 1, 'knn': 0.0}
     """
     train, test = (torch.as_tensor(y).detach().cpu().long() for y in (train_y, test_y))
     right: dict[str, Tensor] = {}
@@ -78,6 +86,11 @@ def by_frequency(
 
     Raises:
         InputError: a threshold is negative, or ``few_below`` is above ``many_above`` + 1, so that groups overlap.
+
+    >>> table = class_table([0] * 150 + [1], [0, 1], {"knn": [0, 0]})
+    >>> groups = by_frequency(table)
+    >>> groups["many"]["knn"], groups["few"]["knn"], groups["medium"]
+    (1.0, 0.0, None)
     """
     check_thresholds(many_above, few_below)
     groups: dict[str, list[Mapping[str, Any]]] = {"many": [], "medium": [], "few": []}

@@ -16,6 +16,14 @@ def tolerance(x: Tensor, labels: Tensor) -> float | None:
     ``x`` [n,D], normalized here; ``labels`` [n], −1 (unknown) is left out. Computed from sums S_c over classes in O(n·D):
     (Σ_c ‖S_c‖² − Σ_i ‖x_i‖²) / Σ_c n_c(n_c − 1). Returns None if no class has two images. Raises `InputError` for other
     shapes or values that are not finite.
+
+    Shape:
+        x: [n, D].
+        labels: [n].
+        output: a number.
+
+    >>> tolerance(torch.eye(2).repeat(3, 1), torch.tensor([0, 1] * 3))
+    1.0
     """
     points, classes = _labeled_points(x, labels)
     if not len(points):
@@ -37,6 +45,13 @@ def false_negative_rate(labels: Tensor) -> float | None:
     """Share of pairs i ≠ j of one class, which is the share of false negatives among random negatives.
 
     Σ_c n_c(n_c − 1) / (n(n − 1)) of ``labels`` [n]; −1 (unknown) is left out. None for fewer than two labeled images.
+
+    Shape:
+        labels: [n].
+        output: a number.
+
+    >>> false_negative_rate(torch.arange(10).repeat(100))
+    0.099...
     """
     classes = check_integers(labels, "labels", labels)
     counts = torch.bincount(classes[classes >= 0])
@@ -50,6 +65,13 @@ def neighborhood_purity(x: Tensor, labels: Tensor, k: int = 10) -> tuple[float |
     ``x`` [n,D], normalized here; ``labels`` [n], −1 (unknown) is left out of images and neighbors. With fewer than k
     other images, all of them are neighbors. The mean is over images; a class without images has None. Memory linear in
     n. Raises `InputError` for other shapes, values that are not finite, or k below 1.
+
+    Shape:
+        x: [n, D].
+        labels: [n].
+
+    >>> neighborhood_purity(torch.eye(2).repeat(3, 1), torch.tensor([0, 1] * 3), k=2)
+    (1.0, [1.0, 1.0])
     """
     if k < 1:
         raise InputError(f"k={k}: must be at least 1.")

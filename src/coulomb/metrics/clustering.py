@@ -31,6 +31,13 @@ def clustering(test_x: Features, test_y: Labels, *, seed: int = 0) -> dict[str, 
 
     Raises:
         InputError: fewer than two classes, shapes that do not match, features that are not finite.
+
+    Shape:
+        test_x: [n, F].
+        test_y: [n].
+
+    >>> clustering(torch.eye(2).repeat(10, 1), torch.tensor([0, 1] * 10))["accuracy"]
+    1.0
     """
     from scipy.optimize import linear_sum_assignment
     from sklearn.cluster import KMeans

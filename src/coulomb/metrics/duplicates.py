@@ -24,6 +24,9 @@ class Duplicates:
         near: the number of all such pairs.
         exact: how many of them are equal up to rounding.
         rows: share of rows with at least one such pair.
+
+    >>> near_duplicates(torch.tensor([[1.0, 0], [0, 1], [1, 0]])).pairs.tolist()
+    [[0, 2]]
     """
 
     threshold: float
@@ -44,6 +47,13 @@ def near_duplicates(x: Tensor, keys: Tensor | None = None, *, threshold: float =
     All pairs are counted, decided in fp64 (`coulomb.metrics.pairs`), and the ``most`` most similar are returned: O(n·M·D)
     time, memory linear in n. Computed on the CPU.
     Rows of zeros have no duplicates. Raises `InputError` for invalid shapes or values, or a threshold outside (0, 1].
+
+    Shape:
+        x: [n, D].
+        keys: [M, D].
+
+    >>> near_duplicates(torch.tensor([[1.0, 0], [0, 1], [1, 0.01]])).near
+    1
     """
     if not 0 < threshold <= 1 or most < 1:
         raise InputError(f"threshold={threshold} must be in (0, 1], most={most} at least 1.")

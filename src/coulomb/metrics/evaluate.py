@@ -61,6 +61,17 @@ def evaluate_features(
 
     Raises:
         InputError: no labels, shapes that do not match, features that are not finite, an option out of range.
+
+    Shape:
+        train_x: [n, F].
+        train_y: [n].
+        test_x: [m, F].
+        test_y: [m].
+
+    >>> x, y = torch.eye(2).repeat(20, 1), torch.tensor([0, 1] * 20)
+    >>> results = evaluate_features(x, y, x, y, k=5, shots=(1,), draws=2)
+    >>> results["knn"], results["linear"], results["few_shot"]["1"]["mean"]
+    (1.0, 1.0, 1.0)
     """
     train, test = labeled_split(train_x, train_y, test_x, test_y)
     classes = train.y.unique()

@@ -17,6 +17,13 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> float:
 
     ``x`` and ``y`` [n,D] are embeddings of two views of the same n images; normalized here. Raises `InputError` for other
     shapes or values that are not finite.
+
+    Shape:
+        x, y: [n, D].
+        output: a number.
+
+    >>> round(alignment(torch.eye(4), torch.eye(4).roll(1, 0)), 3)  # right angles
+    2.0
     """
     distances = (unit_vectors(x, "x") - unit_vectors(y, "y", like=x)).norm(dim=1)
     return float(distances.double().pow(alpha).mean())
@@ -29,6 +36,13 @@ def uniformity(x: Tensor, t: float = 2.0) -> float:
     takes memory linear in n. A uniform distribution on the sphere in 128 dimensions gives −3.94 at t = 2.
 
     ``x`` [n,D], n ≥ 2; normalized here. Raises `InputError` for other shapes or values that are not finite.
+
+    Shape:
+        x: [n, D].
+        output: a number.
+
+    >>> abs(round(uniformity(torch.ones(10, 4)), 2))  # all equal
+    0.0
     """
     points = unit_vectors(x, "x", least=2)
     with torch.no_grad():
@@ -42,6 +56,13 @@ def feature_std(x: Tensor) -> float:
 
     About 1 for a uniform distribution on the sphere, 0 if all vectors are equal (Chen and He, 2021). Raises `InputError`
     for other shapes or values that are not finite.
+
+    Shape:
+        x: [n, D].
+        output: a number.
+
+    >>> feature_std(torch.ones(10, 4))
+    0.0
     """
     return float(unit_vectors(x, "x").double().std(dim=0, correction=0).mean()) * x.shape[1] ** 0.5
 
@@ -52,6 +73,13 @@ def drift(online: Tensor, momentum: Tensor) -> float:
     Takes embeddings [n,D] of the same views by both. The keys of a queue were computed by earlier momentum encoders: the
     more the two differ, the less consistent the keys are (He et al., 2020). Raises `InputError` for other shapes or
     values that are not finite.
+
+    Shape:
+        online, momentum: [n, D].
+        output: a number.
+
+    >>> drift(torch.eye(4), 3 * torch.eye(4))
+    0.0
     """
     first, second = unit_vectors(online, "online"), unit_vectors(momentum, "momentum", like=online)
     return 1 - float((first * second).sum(1).double().mean())
@@ -72,6 +100,13 @@ def modality_gap(first: Tensor, second: Tensor) -> dict[str, Any]:
 
     Raises:
         InputError: widths that differ, values that are not finite.
+
+    Shape:
+        first: [n, D].
+        second: [m, D].
+
+    >>> modality_gap(torch.eye(2), -torch.eye(2))["modality_gap"]
+    1.414...
     """
     a, b = unit_vectors(first, "first").double(), unit_vectors(second, "second").double()
     if a.shape[1] != b.shape[1]:

@@ -18,7 +18,11 @@ ScoreLoss = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class GradientBalance:
     """Means over anchors of ``pull`` = |∂L/∂s⁺| and ``push`` = Σ_j |∂L/∂s_j|, s being cosines, and of push/pull,
-    ``ratio``. ``worst`` is the largest |push/pull − 1|; anchors whose positive has no gradient are left out of both."""
+    ``ratio``. ``worst`` is the largest |push/pull − 1|; anchors whose positive has no gradient are left out of both.
+
+    >>> gradient_balance(torch.eye(4), torch.eye(4), 0.5).ratio
+    1.0
+    """
 
     pull: float
     push: float
@@ -47,6 +51,13 @@ def gradient_balance(
         loss: (positive [n], negatives [n,M]) → loss of each anchor [n].
 
     Computed in strips of whole rows. Raises `InputError` for shapes that do not match or values that are not finite.
+
+    Shape:
+        x, y: [n, D].
+        keys: [M, D].
+
+    >>> round(gradient_balance(torch.eye(4), torch.eye(4).roll(1, 0), 0.1).ratio, 6)
+    1.0
     """
     if not temperature > 0:
         raise InputError(f"temperature={temperature}: must be positive.")
@@ -76,6 +87,14 @@ def class_gradient_norms(gradients: Tensor, labels: Tensor, num_classes: int) ->
 
     ``gradients`` [n,D] are ∂loss/∂features, one row per view; ``labels`` [n], −1 (unknown) is left out. Sums instead
     of means, so that batches can be added up. Raises `InputError` for other shapes or values that are not finite.
+
+    Shape:
+        gradients: [n, D].
+        labels: [n].
+        output: two tensors [C].
+
+    >>> class_gradient_norms(torch.eye(3), torch.tensor([0, 0, 1]), 2)
+    (tensor([2., 1.], dtype=torch.float64), tensor([2, 1]))
     """
     rows = check_vectors(gradients, "gradients")
     classes = check_integers(labels, "labels", rows)
@@ -92,6 +111,13 @@ def frequency_exponent(norms: Tensor, counts: Tensor) -> float | None:
 
     ``norms`` [C] are mean gradient norms, ``counts`` [C] training images; classes with a norm or count of 0 are left out.
     None if fewer than two different counts remain.
+
+    Shape:
+        norms, counts: [C].
+        output: a number.
+
+    >>> round(frequency_exponent(torch.tensor([1.0, 10.0]), torch.tensor([10, 1000])), 3)
+    0.5
     """
     used = (norms > 0) & (counts > 0) & norms.isfinite()
     x, y = counts[used].double().log(), norms[used].double().log()

@@ -35,6 +35,9 @@ class Hardness:
         top1: share of the hardest negative.
         top1pct, top10pct: share of the hardest 1% and 10%, rounded up to whole negatives.
         same_class: share of the negatives with the anchor's label (over anchors with a label); None without labels.
+
+    >>> round(hardness(torch.eye(5), 0.5).effective_negatives, 3)  # all are equally hard
+    4.0
     """
 
     temperature: float
@@ -72,6 +75,15 @@ def hardness(
         labels, key_labels: [n], [M] for ``same_class``; −1 is unknown. With ``keys=None`` the first of each is used for both.
 
     Computed in strips of whole rows: O(n·M·D) time, memory linear in n. Raises `InputError` naming the invalid argument.
+
+    Shape:
+        x: [n, D].
+        keys: [M, D].
+        ids, labels: [n].
+        key_ids, key_labels: [M].
+
+    >>> round(hardness(torch.eye(5), 0.1).effective_negatives, 3)  # all are equally hard
+    4.0
     """
     options = {"ids": ids, "key_ids": key_ids, "labels": labels, "key_labels": key_labels}
     return hardness_at(x, [temperature], keys, **options)[0]
@@ -87,7 +99,15 @@ def hardness_at(
     labels: Tensor | None = None,
     key_labels: Tensor | None = None,
 ) -> list[Hardness | None]:
-    """`hardness` at several temperatures, from one pass over the cosines."""
+    """`hardness` at several temperatures, from one pass over the cosines.
+
+    Shape:
+        as in `hardness`.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-1.0, 0.0]])
+    >>> [round(point.top1, 2) for point in hardness_at(x, [0.1, 1.0, 100.0])]
+    [0.99, 0.73, 0.5]
+    """
     for temperature in temperatures:
         if not 0 < temperature < math.inf:
             raise InputError(f"temperature={temperature}: must be positive and finite.")
@@ -123,7 +143,16 @@ def hardness_of(
     labels: Tensor | None = None,
     key_labels: Tensor | None = None,
 ) -> Hardness | None:
-    """`hardness` from a small matrix of cosines [n,M]; ``counts`` [n,M] is True for negatives (default: all pairs)."""
+    """`hardness` from a small matrix of cosines [n,M]; ``counts`` [n,M] is True for negatives (default: all pairs).
+
+    Shape:
+        cosines, counts: [n, M].
+        labels: [n].
+        key_labels: [M].
+
+    >>> round(hardness_of(torch.zeros(2, 6), 0.2).effective_negatives, 3)
+    6.0
+    """
     counts = torch.ones_like(cosines, dtype=torch.bool) if counts is None else counts
     alike = None if labels is None or key_labels is None else (labels >= 0, equal_labels(labels, key_labels))
     return _Sums.from_strip(cosines, counts, temperature, _hardest_tenth(cosines, counts), alike).means(temperature)
@@ -215,6 +244,9 @@ class TemperatureSweep:
     """`Hardness` at each temperature, ascending, and the suggested temperature.
 
     ``suggestion`` is None if the curve has no answer; ``why`` gives the reason in either case.
+
+    >>> temperature_sweep(torch.eye(4)).why
+    'fewer than 20 negatives are too few for a suggestion'
     """
 
     curve: list[Hardness]
@@ -249,6 +281,17 @@ def temperature_sweep(
 
     One pass over the cosines for all τ: O(n·M·(D + taus)) time, memory linear in n. Raises `InputError` naming the
     invalid argument.
+
+    Shape:
+        embeddings: [n, D].
+        keys: [M, D].
+        ids, labels: [n].
+        key_ids, key_labels: [M].
+
+    >>> x = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
+    >>> sweep = temperature_sweep(x)
+    >>> len(sweep.curve), 0.1 < sweep.suggestion < 0.3
+    (11, True)
     """
     if len(taus) < 2 or sorted(set(taus)) != list(taus):
         raise InputError(f"taus={list(taus)}: must be at least two values in ascending order.")

@@ -26,6 +26,16 @@ def knn_accuracy(
 
     Raises:
         InputError: ``k`` or ``sigma`` out of range, no labels, shapes that do not match, features that are not finite.
+
+    Shape:
+        train_x: [n, F].
+        train_y: [n].
+        test_x: [m, F].
+        test_y: [m].
+        output: a number.
+
+    >>> knn_accuracy(torch.eye(2), torch.tensor([0, 1]), torch.eye(2) + 0.1, torch.tensor([0, 1]), k=1)
+    1.0
     """
     train, test = labeled_split(train_x, train_y, test_x, test_y)
     return float((knn_predict(train, test, k, sigma) == test.y).double().mean())

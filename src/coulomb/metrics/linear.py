@@ -60,6 +60,16 @@ def linear_probe(train_x: Features, train_y: Labels, test_x: Features, test_y: L
 
     Raises:
         InputError: fewer than two training classes, no labels, shapes that do not match, features that are not finite.
+
+    Shape:
+        train_x: [n, F].
+        train_y: [n].
+        test_x: [m, F].
+        test_y: [m].
+
+    >>> x, y = torch.eye(2).repeat(10, 1), torch.tensor([0, 1] * 10)
+    >>> linear_probe(x, y, x, y)["accuracy"]
+    1.0
     """
     train, test = labeled_split(train_x, train_y, test_x, test_y)
     predicted, protocol = probe(train, test, seed)
@@ -164,6 +174,16 @@ def few_shot(
 
     Raises:
         InputError: shots or draws below 1, fewer than two classes, no labels, shapes that do not match.
+
+    Shape:
+        train_x: [n, F].
+        train_y: [n].
+        test_x: [m, F].
+        test_y: [m].
+
+    >>> x, y = torch.eye(2).repeat(5, 1), torch.tensor([0, 1] * 5)
+    >>> few_shot(x, y, x, y, shots=(1,), draws=2)["shots"]
+    {'1': {'mean': 1.0, 'std': 0.0}}
     """
     if draws < 1 or not shots or min(shots) < 1:
         raise InputError(f"shots={tuple(shots)} and draws={draws} must be at least 1.")

@@ -32,6 +32,9 @@ class LinearMap:
         scores: way → strength → mean MRR of both directions on held-out training rows; empty if there were too few.
         rows: training rows of the final fit.
         left_out: training rows beyond 100,000.
+
+    >>> fit_linear_map(np.eye(4), np.eye(4)).way
+    'canonical correlations'
     """
 
     way: str
@@ -94,6 +97,16 @@ def fit_linear_map(first: Features, second: Features, ids_N2: np.ndarray | None 
 
     Raises:
         InputError: fewer than 2 rows, shapes that do not match, features that are not finite.
+
+    Shape:
+        first: [N, F].
+        second: [N, G].
+        ids_N2: [N, 2].
+
+    >>> draw = np.random.default_rng(0)
+    >>> x = draw.normal(size=(100, 5))
+    >>> fit_linear_map(x, x @ draw.normal(size=(5, 7))).rows
+    100
     """
     x, y = np.asarray(first), np.asarray(second)
     check_rows(x, "first")

@@ -13,7 +13,11 @@ from coulomb.ground.errors import InputError
 
 @dataclass(frozen=True)
 class LossFloor:
-    """The minimum of InfoNCE: ``bound``, a lower bound for any embeddings; ``even``, the value for evenly spread ones."""
+    """The minimum of InfoNCE: ``bound``, a lower bound for any embeddings; ``even``, the value for evenly spread ones.
+
+    >>> round(infonce_floor(6, 0.5, 8, images=4).bound, 3)
+    0.348
+    """
 
     bound: float
     even: float
@@ -38,6 +42,12 @@ def infonce_floor(negatives: int, temperature: float, dim: int, *, images: int |
       E e^{κt} = Γ(D/2)·(2/κ)^{D/2−1}·I_{D/2−1}(κ), computed from its power series.
 
     Raises `InputError` for numbers out of range.
+
+    >>> floor = infonce_floor(14, 0.5, 8, images=8)
+    >>> x = torch.eye(8) - 1 / 8  # a simplex
+    >>> from coulomb.losses import NTXentLoss
+    >>> abs(NTXentLoss(0.5)(x, x).item() - floor.bound) < 1e-5
+    True
     """
     if negatives < 1 or dim < 1 or not 0 < temperature < math.inf or (images is not None and images < 2):
         raise InputError(
@@ -66,7 +76,11 @@ def log_mean_exp(kappa: float, dim: int) -> float:
 
 
 def fraction_of_floor_reached(loss: float, no_signal: float, floor: float) -> float:
-    """(no_signal − loss)/(no_signal − floor): 0 at the loss of constant embeddings, 1 at the floor, negative if worse."""
+    """(no_signal − loss)/(no_signal − floor): 0 at the loss of constant embeddings, 1 at the floor, negative if worse.
+
+    >>> fraction_of_floor_reached(loss=3.0, no_signal=5.0, floor=1.0)
+    0.5
+    """
     if not floor < no_signal:
         raise InputError(f"floor={floor} must be below no_signal={no_signal}.")
     return (no_signal - loss) / (no_signal - floor)
@@ -81,6 +95,13 @@ def free_logits(loss: Callable[[Tensor], Tensor], size: int, steps: int = 400) -
 
     Raises:
         InputError: the loss is not a finite scalar, or does not depend on the logits.
+
+    Shape:
+        output: [size].
+
+    >>> weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    >>> free_logits(lambda x: -(weights * x.log_softmax(0)).sum(), 2).softmax(0)
+    tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     if size < 1 or steps < 1:
         raise InputError(f"size={size}, steps={steps}: must be at least 1.")
@@ -102,6 +123,9 @@ def pull_optimum(weight: float, steps: int = 400) -> float:
     """The p in (0, 1) that minimizes −log p − a·log(1 − p), found numerically; analytically 1/(1 + a).
 
     The probability of a class center in PaCo whose positives have the weight a = αK_y (Cui et al., 2021): .709 at a = .41.
+
+    >>> round(pull_optimum(0.41), 3)
+    0.709
     """
     if not 0 < weight < float("inf"):
         raise InputError(f"weight={weight}: must be positive and finite.")

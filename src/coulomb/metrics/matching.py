@@ -48,6 +48,12 @@ def distinct_pairs(ids_N2: np.ndarray | Tensor) -> DistinctPairs:
 
     Raises:
         InputError: not integers [N, 2], N ≥ 1.
+
+    Shape:
+        ids_N2: [N, 2].
+
+    >>> distinct_pairs(np.array([[7, 0], [7, 1]])).correct  # one picture, two captions
+    (array([0, 0]), array([0, 1]))
     """
     ids = np.asarray(ids_N2)
     if ids.ndim != 2 or ids.shape[1] != 2 or not len(ids) or ids.dtype.kind not in "iu":
@@ -85,6 +91,15 @@ def match_ranks(queries_QF: Features, keys_KF: Features, correct: Correct) -> np
 
     Raises:
         InputError: shapes that do not match, features that are not finite, indices out of range.
+
+    Shape:
+        queries_QF: [Q, F].
+        keys_KF: [K, F].
+        correct: two arrays [P].
+        output: [Q].
+
+    >>> match_ranks(torch.eye(3), torch.eye(3), (np.array([0, 1]), np.array([0, 2])))  # query 2 has no correct key
+    array([ 1,  3, -1])
     """
     queries, keys = _vectors(queries_QF, "queries_QF"), _vectors(keys_KF, "keys_KF")
     if queries.shape[1] != keys.shape[1]:
@@ -114,6 +129,14 @@ def score_ranks(
 
     Raises:
         InputError: indices out of range, scores of another shape, NaN.
+
+    Shape:
+        correct: two arrays [P].
+        output: [Q].
+
+    >>> table = np.array([[0.1, 0.9], [0.5, 0.4]])
+    >>> score_ranks(lambda rows: table[rows], 2, 2, (np.arange(2), np.arange(2)))
+    array([2, 2])
     """
     query, key = _checked_pairs(correct, queries, keys)
     starts = np.searchsorted(query, np.arange(queries + 1))
@@ -157,6 +180,15 @@ def pair_retrieval(first: Features, second: Features, correct: Correct, ks: Sequ
 
     Raises:
         InputError: a k below 1, no pair, shapes that do not match, features that are not finite, indices out of range.
+
+    Shape:
+        first: [n, D].
+        second: [m, D].
+        correct: two arrays [P].
+
+    >>> pairs = np.arange(4), np.arange(4)
+    >>> pair_retrieval(torch.eye(4), torch.eye(4), pairs, ks=(1,))["mean"]
+    {'recall_at': {'1': 1.0}, 'mrr': 1.0}
     """
     there = match_ranks(first, second, correct)
     back = match_ranks(second, first, correct[::-1])

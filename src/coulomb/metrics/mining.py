@@ -25,6 +25,10 @@ class HardNegatives:
         cosines: float64 [N, count], NaN where a row has fewer.
         positive: the cosine of each row's first cell and the best of its right cells, float64 [N].
         short: how many rows have fewer than ``count`` negatives.
+
+    >>> cells = np.eye(3) + 0.1
+    >>> hard_negatives(cells, cells, np.arange(3)).rows.shape
+    (3, 1)
     """
 
     rows: np.ndarray
@@ -71,6 +75,15 @@ def hard_negatives(
 
     Raises:
         InputError: shapes that do not match, features that are not finite, an option out of range.
+
+    Shape:
+        first, second: [N, D].
+        ids: [N, C] or [N].
+
+    >>> angle = np.array([0.0, 1.0, 1.5])
+    >>> cells = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    >>> hard_negatives(cells, cells, np.arange(3)).rows.tolist()
+    [[1], [2], [1]]
     """
     check_rows(first, "first")
     check_rows(second, "second", like=first)

@@ -15,6 +15,13 @@ def effective_rank(x: Tensor) -> float:
     Roy and Vetterli (2007); RankMe (Garrido et al., 2023) applies it to features. Rows are neither centered nor
     normalized; a matrix of zeros has rank 0. O(n·D·min(n,D)) time. Raises `InputError` for other shapes or values that
     are not finite.
+
+    Shape:
+        x: [n, D].
+        output: a number.
+
+    >>> round(effective_rank(torch.eye(8)), 3), round(effective_rank(torch.ones(8, 8)), 3)
+    (8.0, 1.0)
     """
     sigma = singular_values(x)
     return _exp_entropy(sigma) if float(sigma[0]) > 0 else 0.0
@@ -26,6 +33,13 @@ def singular_values(x: Tensor, most: int | None = None) -> Tensor:
     Rows are neither centered nor normalized; the values come from the smaller Gram matrix in fp64. A spectrum that falls
     to zero after a few values is dimensional collapse (Jing et al., 2022). Values below 1e-7 are rounding errors of the
     Gram matrix and set to 0. Raises `InputError` for other shapes or values that are not finite.
+
+    Shape:
+        x: [n, D].
+        output: [min(n, D)], or [most].
+
+    >>> singular_values(torch.diag(torch.tensor([1.0, 4.0, 2.0])))
+    tensor([1.0000, 0.5000, 0.2500], dtype=torch.float64)
     """
     values = check_vectors(x, "x").double()
     gram = values.T @ values if values.shape[1] <= values.shape[0] else values @ values.T
@@ -54,6 +68,13 @@ def lidar(x: Tensor, delta: float = DELTA) -> float:
 
     Raises:
         InputError: another shape, values that are not finite, δ not positive.
+
+    Shape:
+        x: [n, q, D].
+        output: a number.
+
+    >>> round(lidar(torch.eye(4)[:, None].expand(4, 2, 4)), 3)  # n − 1 directions
+    3.0
     """
     if x.ndim != 3 or x.shape[0] < 2 or x.shape[1] < 2:
         raise InputError(f"x must be [n, q, D], q ≥ 2 views of n ≥ 2 images, got {list(x.shape)}.")

@@ -44,6 +44,15 @@ def class_retrieval(
 
     Raises:
         InputError: no class with two images, a k below 1, shapes that do not match, features that are not finite.
+
+    Shape:
+        test_x: [n, F].
+        test_y: [n].
+        gallery_x: [m, F].
+        gallery_y: [m].
+
+    >>> class_retrieval(torch.eye(2).repeat(2, 1), torch.tensor([0, 1, 0, 1]), ks=(1,))["recall_at"]
+    {'1': 1.0}
     """
     if not ks or min(ks) < 1:
         raise InputError(f"ks={tuple(ks)} must be at least 1.")
@@ -113,12 +122,27 @@ def view_retrieval(view0_x: Features, view1_x: Features) -> float:
     """R@1 of views: the share of images whose view 0 is nearest to their view 1, among view 1 of ALL n images.
 
     Chance level is 1/n, so report n with it. Takes features [n,F], n ≥ 2, of the same images; raises InputError otherwise.
+
+    Shape:
+        view0_x, view1_x: [n, F].
+        output: a number.
+
+    >>> view_retrieval(torch.eye(4), torch.eye(4) + 0.1)
+    1.0
     """
     return float(views_retrieved(view0_x, view1_x).double().mean())
 
 
 def views_retrieved(view0_x: Features, view1_x: Features) -> Tensor:
-    """Returns whether view 0 of each image is nearest to view 1 of the same image, bool [n]; see `view_retrieval`."""
+    """Returns whether view 0 of each image is nearest to view 1 of the same image, bool [n]; see `view_retrieval`.
+
+    Shape:
+        view0_x, view1_x: [n, F].
+        output: [n].
+
+    >>> views_retrieved(torch.eye(3), torch.eye(3)[[0, 2, 1]])
+    tensor([ True, False, False])
+    """
     first, second = check_features(view0_x, "view0_x"), check_features(view1_x, "view1_x")
     if first.shape != second.shape or len(first) < 2:
         raise InputError(

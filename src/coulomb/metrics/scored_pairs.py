@@ -28,6 +28,15 @@ def scored_pairs(first: Features, second: Features, scores: np.ndarray, seed: in
 
     Raises:
         InputError: fewer than 3 scored pairs, shapes that do not match, cosines or scores that are all equal.
+
+    Shape:
+        first, second: [n, D].
+        scores: [n].
+
+    >>> angle = torch.linspace(0, 3, 20)
+    >>> other = torch.stack([angle.cos(), angle.sin()], dim=1)
+    >>> scored_pairs(other[:1].expand(20, 2), other, -angle.numpy())["spearman"]["value"]
+    1.0
     """
     x, y = check_features(first, "first").numpy(), check_features(second, "second").numpy()
     if x.shape != y.shape or np.shape(scores) != (len(x),):

@@ -17,7 +17,11 @@ TIE = 1e-6  # cosines that differ by less count as equal, so that rounding in fp
 @dataclass(frozen=True)
 class ViewSimilarities:
     """Mean cosines: ``positive`` of the two views of an image, ``negative`` of views of different images, ``hardest`` of
-    each view with the most similar view of another image."""
+    each view with the most similar view of another image.
+
+    >>> view_similarities(torch.eye(3), torch.eye(3)).hardest
+    0.0
+    """
 
     positive: float
     negative: float
@@ -29,6 +33,13 @@ def view_similarities(x: Tensor, y: Tensor) -> ViewSimilarities:
 
     ``negative`` is computed from sums, (Σx·Σy − Σ x_i·y_i)/(n(n−1)); ``hardest`` streams over tiles. Raises `InputError`
     for other shapes or values that are not finite.
+
+    Shape:
+        x, y: [n, D].
+
+    >>> seen = view_similarities(torch.eye(4), torch.eye(4))
+    >>> seen.positive, seen.negative
+    (1.0, 0.0)
     """
     first, second = unit_vectors(x, "x", least=2), unit_vectors(y, "y", like=x)
     n, ids = len(first), torch.arange(len(first), device=first.device)
@@ -46,6 +57,9 @@ class SimilarityHistogram:
 
     ``positive``: the two views of an image; ``negative``: views of different images; ``hardest``: the largest negative of
     each row; ``same_class``: the negatives with the label of the row, None without labels.
+
+    >>> similarity_histogram(torch.eye(3), torch.eye(3), bins=2).positive
+    [0, 3]
     """
 
     edges: list[float]
@@ -64,6 +78,14 @@ def similarity_histogram(x: Tensor, y: Tensor, labels: Tensor | None = None, *, 
 
     Counts all n² cosines strip by strip: O(n²·D) time, memory linear in n. For a million images, pass a sample. Raises
     `InputError` for other shapes, values that are not finite, or ``bins`` below 1.
+
+    Shape:
+        x, y: [n, D].
+        labels: [n].
+
+    >>> counts = similarity_histogram(torch.eye(3), torch.eye(3), bins=2)
+    >>> counts.edges, counts.positive, counts.negative
+    ([-1.0, 0.0, 1.0], [0, 3], [0, 6])
     """
     first, second = unit_vectors(x, "x", least=2), unit_vectors(y, "y", like=x)
     if bins < 1:
@@ -97,6 +119,13 @@ def separation(x: Tensor, y: Tensor, *, tie: float = TIE) -> float:
     others. 1: every positive is more similar than every negative; ½: no signal. Exact for any n, without thresholds or
     bins: the rank of each negative among the sorted positives, strip by strip; O(n²·(D + log n)) time, memory linear in
     n. Raises `InputError` for other shapes or values that are not finite.
+
+    Shape:
+        x, y: [n, D].
+        output: a number.
+
+    >>> separation(torch.eye(4), torch.eye(4)), separation(torch.ones(4, 2), torch.ones(4, 2))
+    (1.0, 0.5)
     """
     first, second = unit_vectors(x, "x", least=2), unit_vectors(y, "y", like=x)
     positives = (first * second).sum(1).sort().values

@@ -19,6 +19,9 @@ def class_prompts(names: Sequence[str], templates: Sequence[str] = ("{}",)) -> l
 
     Raises:
         InputError: no name, no template, a template without "{}".
+
+    >>> class_prompts(["cat", "dog"], ["a photo of a {}", "a drawing of a {}"])
+    ['a photo of a cat', 'a drawing of a cat', 'a photo of a dog', 'a drawing of a dog']
     """
     if not names or not templates:
         raise InputError(f"names={list(names)}, templates={list(templates)}: at least one of each is needed.")
@@ -39,6 +42,14 @@ def class_embeddings(texts: Features, classes: int) -> Tensor:
 
     Raises:
         InputError: the number of texts is no multiple of ``classes``, embeddings that are not finite.
+
+    Shape:
+        texts: [C·T, D].
+        output: [C, D].
+
+    >>> class_embeddings(torch.tensor([[1.0, 0], [0, 1], [0, 2], [0, 3]]), classes=2)
+    tensor([[0.7071, 0.7071],
+            [0.0000, 1.0000]])
     """
     x = check_features(texts, "texts")
     if classes < 1 or not len(x) or len(x) % classes:
@@ -65,6 +76,14 @@ def zero_shot(
 
     Raises:
         InputError: no label, labels of C or more, shapes that do not match, a k below 1.
+
+    Shape:
+        features: [n, D].
+        labels: [n].
+        class_features: [C, D].
+
+    >>> zero_shot(torch.eye(3), torch.tensor([0, 1, 1]), torch.eye(3), ks=(1,))["top"]["1"]
+    0.66...
     """
     rows = drop_unlabeled(features, labels, "test")
     known = check_features(class_features, "class_features")

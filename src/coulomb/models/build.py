@@ -23,7 +23,11 @@ RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the sam
 
 
 def has_weights(name: str | None) -> bool:
-    """Returns True for encoders that start from weights: ``lite0``, ``hf:NAME@weights``, ``run:PATH``, a folder, …"""
+    """Returns True for encoders that start from weights: ``lite0``, ``hf:NAME@weights``, ``run:PATH``, a folder, …
+
+    >>> has_weights("lite0"), has_weights("resnet18"), has_weights("hf:microsoft/resnet-18@weights")
+    (True, False, True)
+    """
     return name in RANDOM or names_weights(name)
 
 
@@ -92,6 +96,9 @@ def build_encoder(
 
     Raises:
         InputError: the name or an option is unknown or out of range, or a library is missing.
+
+    >>> build_encoder("convnet", channels=3, image_size=32).feature_dim
+    256
     """
     if is_local(name):
         if options:

@@ -59,6 +59,9 @@ def build_text_encoder(
 
     Raises:
         InputError: the name or an option is unknown or out of range, texts or a library are missing.
+
+    >>> build_text_encoder("static-random", texts=["a red flower", "two cats"] * 10).feature_dim
+    256
     """
     if is_published(name) or is_local(name):
         if options:

@@ -34,6 +34,10 @@ class Encoder(nn.Module):
         column: the column of the table that it reads. It is not saved.
         cached: True while its cells are features [B, F'] that the frozen backbone computed earlier, so that the adapter alone
             is applied. It is not saved.
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> isinstance(encoder, Encoder), encoder.feature_dim
+    (True, 32)
     """
 
     cells: ClassVar[str]  # what it takes, for messages

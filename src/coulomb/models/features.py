@@ -50,6 +50,17 @@ def extract_features(
         device: where the batches are moved; default: the device of the encoder's parameters.
         workers: processes that decode, and compute features if there is one for each core, see `compute_in_workers`.
         progress: called after each batch with the number of images processed so far.
+
+    Shape:
+        output: [n, F] and [n].
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> from coulomb.tables import image_samples, open_source
+    >>> from coulomb.kinds.image.views import plain_view
+    >>> images = image_samples(open_source(np.zeros((5, 16, 16), np.uint8)), size=16, channels=1)
+    >>> features, rows = extract_features(encoder, images, range(5), lambda stack: plain_view(stack, 16))
+    >>> features.shape
+    torch.Size([5, 32])
     """
     if device is None:
         parameter = next(encoder.parameters(), None)
@@ -98,7 +109,17 @@ def pixel_features(
     workers: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Tensor, np.ndarray]:
-    """Returns the flattened pixels of the plain view [n, C·S·S], the baseline without a network, and the indices [n]."""
+    """Returns the flattened pixels of the plain view [n, C·S·S], the baseline without a network, and the indices [n].
+
+    Shape:
+        output: [n, C·S·S] and [n].
+
+    >>> from coulomb.tables import image_samples, open_source
+    >>> from coulomb.kinds.image.views import plain_view
+    >>> images = image_samples(open_source(np.zeros((5, 16, 16), np.uint8)), size=16, channels=1)
+    >>> pixel_features(images, range(5), lambda stack: plain_view(stack, 16))[0].shape
+    torch.Size([5, 256])
+    """
     cpu = torch.device("cpu")
 
     def flat(stack: Any) -> Tensor:
@@ -128,6 +149,13 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
 
     In eval mode BatchNorm neither uses nor updates batch statistics and dropout is off. Modes are restored one by one,
     since ``module.train()`` would also change layers that their owner has set to eval mode.
+
+    >>> layer = torch.nn.BatchNorm1d(2)
+    >>> with frozen(layer):
+    ...     layer.training, layer(torch.rand(3, 2)).requires_grad
+    (False, False)
+    >>> layer.training
+    True
     """
     keep_freed_memory()
     modes = [(part, part.training) for module in modules for part in module.modules()]

@@ -35,6 +35,9 @@ def projection_head(
 
     A Linear before a BatchNorm has no bias, which the BatchNorm would remove. Raises `InputError` for a size below 1, more
     than 128 layers or more than 2³¹ parameters.
+
+    >>> projection_head(64, out_dim=16)(torch.rand(4, 64)).shape
+    torch.Size([4, 16])
     """
     if layers == 0 and in_dim == out_dim:
         return nn.Sequential()
@@ -67,6 +70,9 @@ def predictor(dim: int, *, hidden_dim: int, batch_norm: bool = True, seed: int =
 
     ``hidden_dim`` is 4096 for 256 dimensions in BYOL, and a bottleneck of 512 for 2048 in SimSiam. Weights are drawn from
     ``seed``. Raises `InputError` for a size below 1.
+
+    >>> predictor(64, hidden_dim=16)(torch.rand(4, 64)).shape
+    torch.Size([4, 64])
     """
     for name, value in (("dim", dim), ("hidden_dim", hidden_dim)):
         if value < 1:

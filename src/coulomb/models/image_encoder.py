@@ -26,6 +26,10 @@ class ImageEncoder(NamedEncoder):
     Args:
         encoder: with ``preprocessing``.
         name: for messages, and to build its architecture again.
+
+    >>> encoder = coulomb.load("lite0", image_size=64)
+    >>> encoder.encode(np.zeros((2, 64, 64, 3), np.uint8)).shape
+    torch.Size([2, 1280])
     """
 
     def __init__(self, encoder: ImageNetwork, name: str):

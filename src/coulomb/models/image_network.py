@@ -83,6 +83,14 @@ class ImageNetwork(Encoder):
         normalize: the normalization.
         preprocessing: how the published network expects photos; None for encoders trained from scratch.
         compiled: True if the backbone is compiled, in training mode only, see `compile_backbone`. It is not saved.
+
+    Shape:
+        images: [B, C, H, W].
+        output: [B, F].
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> encoder(torch.rand(2, 1, 16, 16)).shape
+    torch.Size([2, 32])
     """
 
     cells = "images"
@@ -271,6 +279,10 @@ def wrap_encoder(
 
     Raises:
         InputError: the module fails on such images, or returns a tuple, a dict or a tensor of another shape.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    >>> wrap_encoder(net, channels=1, image_size=8).feature_dim
+    10
     """
     normalize = Normalization(channels, mean, std)
     first = next(iter(module.parameters()), None)

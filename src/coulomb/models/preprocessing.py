@@ -28,6 +28,9 @@ class Preprocessing:
         offset_down: round the offset of the crop down, as transformers does, instead of to the nearest, as torchvision does.
         mean: [C], for values in [0, 1]. The encoder normalizes, this class does not.
         std: [C].
+
+    >>> Preprocessing(side=224, resize=256).side
+    224
     """
 
     side: int

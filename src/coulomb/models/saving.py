@@ -52,6 +52,12 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
     An encoder of texts also has ``tokenizer.json``, in the format of the library tokenizers.
 
     The additions of ``tune=lora:R`` are merged into the weights that are written; the encoder is not changed.
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> save_encoder(encoder, "my-encoder")
+    >>> from pathlib import Path
+    >>> sorted(path.name for path in Path("my-encoder").iterdir())
+    ['encoder.json', 'encoder.safetensors']
     """
     folder, encoder = Path(folder), merged(encoder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,6 +89,11 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
 
     Raises:
         InputError: a file is missing or damaged, the files do not match, or ``module`` is missing or of another class.
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> save_encoder(encoder, "saved")
+    >>> load_encoder("saved").feature_dim
+    32
     """
     folder = Path(folder)
     description = read_description(folder / DESCRIPTION)

@@ -29,6 +29,11 @@ class TextEncoder(NamedEncoder):
     Args:
         network: of texts, such as `coulomb.models.build_text_encoder` makes.
         name: for messages.
+
+    >>> from coulomb.models import build_text_encoder
+    >>> network = build_text_encoder("static-random", texts=["a red flower", "two cats"] * 10, width=8)
+    >>> TextEncoder(network, "mine").encode(["a cat", "a flower"]).shape
+    torch.Size([2, 8])
     """
 
     def __init__(self, network: TextNetwork, name: str):

@@ -26,6 +26,15 @@ class TextNetwork(Encoder):
             nor pads.
         longest: tokens of a text that are used, special tokens included.
         padding: the id that fills shorter texts of a batch.
+
+    Shape:
+        tokens: ids and mask [B, L].
+        output: [B, F].
+
+    >>> network = build_text_encoder("static-random", texts=["a red flower", "two cats"] * 10, width=8)
+    >>> tokens = network.tokenize(["a cat", "a flower"])
+    >>> type(tokens).__name__, network.feature_dim
+    ('TokenColumn', 8)
     """
 
     cells = "texts"

@@ -23,6 +23,15 @@ class Tower(nn.Module):
         head_hidden_dim: width between them; None is F.
         batch_norm, last_batch_norm, last_scale: see `coulomb.models.projection_head`.
         seed: seed of the head's initial weights.
+
+    Shape:
+        cells: [B, …].
+        output: [B, D].
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> tower = Tower(encoder, embedding_dim=8)
+    >>> tower(torch.rand(4, 1, 16, 16)).shape
+    torch.Size([4, 8])
     """
 
     def __init__(
@@ -80,6 +89,10 @@ class Towers(nn.Module):
     Attributes:
         columns: the columns, in order.
         names: the name of each column's tower: the first column that has it.
+
+    >>> encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
+    >>> Towers({"image": Tower(encoder, embedding_dim=8)}).columns
+    ('image',)
     """
 
     def __init__(self, by_column: Mapping[str, Tower]) -> None:
@@ -117,6 +130,10 @@ class ViewRows:
     Attributes:
         columns: rows [V·N, …] of each column; V may differ between columns.
         instances: N, the samples of the batch.
+
+    >>> views = ViewRows({"image": torch.rand(6, 1, 8, 8)}, instances=3)
+    >>> [part.shape for part in views.split(views["image"])]
+    [torch.Size([3, 1, 8, 8]), torch.Size([3, 1, 8, 8])]
     """
 
     columns: Mapping[str, Any]

@@ -50,6 +50,13 @@ class VectorNetwork(Encoder):
 
     Attributes:
         standardize: the standardization.
+
+    Shape:
+        vectors: [B, in].
+        output: [B, F].
+
+    >>> build_vector_encoder("mlp", dim=5, width=16)(torch.rand(3, 5)).shape
+    torch.Size([3, 16])
     """
 
     cells = "vectors"
@@ -112,6 +119,9 @@ def build_vector_encoder(
 
     Raises:
         InputError: the name is unknown, or a size or a statistic is out of range.
+
+    >>> build_vector_encoder("identity", dim=5).feature_dim
+    5
     """
     with seeded_initialization(seed, "encoder", name):
         return assemble_vectors(name, dim=dim, width=width, mean=mean, std=std)

@@ -52,6 +52,10 @@ class MemoryBank(nn.Module):
     >>> bank.update(torch.tensor([3]), torch.ones(1, 8))
     >>> bank.lookup(torch.tensor([[3, 999]])).shape
     torch.Size([1, 2, 8])
+
+    Shape:
+        update(index, features): [B] and [B, D].
+        rows of the bank: [n, D].
     """
 
     rows: Tensor

@@ -29,6 +29,14 @@ class MomentumEncoder(nn.Module):
 
     Raises:
         ValueError, TypeError: an argument is invalid.
+
+    Shape:
+        forward(x): as the network that is copied.
+
+    >>> network = torch.nn.Linear(4, 2)
+    >>> keys = MomentumEncoder(network, momentum=0.99)
+    >>> keys(torch.ones(3, 4)).shape, keys(torch.ones(3, 4)).requires_grad
+    (torch.Size([3, 2]), False)
     """
 
     def __init__(

@@ -39,6 +39,11 @@ class Queue(nn.Module):
     >>> queue.enqueue(-torch.eye(2), ids=torch.tensor([9, 10]))
     >>> queue.ids()
     tensor([ 8,  9, 10])
+
+    Shape:
+        enqueue(keys, labels, ids): [B, D], [B] and [B].
+        keys(): [n, D], n at most K.
+        labels(), ids(): [n].
     """
 
     rows: Tensor

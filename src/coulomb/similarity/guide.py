@@ -35,6 +35,11 @@ class Guide:
     >>> guide = Guide(torch.eye(2), torch.tensor([[0.1, 0.6], [0.1, 0.2]]), limit_N=torch.tensor([0.5, 0.5]))
     >>> Similarity(x, x, guide=guide).count("negatives")  # g = [[0.1, 0.1], [0.6, 0.2]]
     tensor([2, 1])
+
+    Shape:
+        queries_NE: [N, E].
+        keys_ME: [M, E].
+        limit_N: [N].
     """
 
     queries_NE: Tensor

@@ -64,6 +64,14 @@ class Similarity:
     tensor([0.6931, 0.6931, 0.6931])
     >>> S.max("all")
     tensor([2., 2., 2.])
+
+    Shape:
+        queries_ND: [N, D].
+        keys_MD: [M, D].
+        column_bias: [M].
+        query_ids: [N] or [N, C].
+        key_ids: [M] or [M, C].
+        output: [N] of a reduction.
     """
 
     def __init__(

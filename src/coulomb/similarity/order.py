@@ -48,6 +48,10 @@ class RowStatistics:
         largest: max_j s_ij, [N]; −inf where no pair counts.
         expected: Σ_j p_ij s_ij with p = softmax, [N], which is scale · ∂lse/∂scale; 0 where no pair counts.
         effective_count: exp(entropy of p) = exp(lse − expected), [N]: from 1 (one pair holds all) to the count (all equal).
+
+    >>> seen = Similarity(torch.eye(3)).statistics("others")
+    >>> seen.effective_count  # two other rows, equally similar
+    tensor([2., 2., 2.])
     """
 
     largest: Tensor

@@ -67,6 +67,15 @@ def equal_cells_split(
 
     Raises:
         InputError: fewer than half of ``fraction`` · N rows can be held out.
+
+    Shape:
+        ids: [N, C].
+        output: two arrays of rows, and a sentence.
+
+    >>> ids = np.array([[0, 0], [0, 1], [1, 2], [2, 3], [3, 4]])  # rows 0 and 1 share a cell
+    >>> train, test, sentence = equal_cells_split(ids, 0.2, seed=0)
+    >>> len(train), len(test)
+    (4, 1)
     """
     check_fraction(fraction)
     ids = ids[:, None] if ids.ndim == 1 else ids

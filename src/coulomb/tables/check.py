@@ -154,6 +154,10 @@ def check(
 
     Raises:
         InputError: no image can be read, or ``batch_size`` is below 1.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> check(source)["count"]
+    4
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size={batch_size}: must be at least 1")
@@ -277,7 +281,11 @@ def rounded_sentence(ids: list[str]) -> str:
 
 
 def render_check(result: dict[str, Any]) -> str:
-    """Returns the result of `check` as plain text; print it without markup, because names may contain brackets."""
+    """Returns the result of `check` as plain text; print it without markup, because names may contain brackets.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+
+    """
     source, survey, memory = result["source"], result["survey"], result["memory"]
     suggested = result["suggested"]
     lines = [

@@ -55,6 +55,10 @@ def check_columns(
         - ``split``: ``train``, ``test`` (numbers of rows), ``sentence``; or ``refused``, why there is none;
         - ``leaks``: the sentence of `coulomb.tables.cell_split.SharedCells`, or None;
         - ``findings``: sentences on what deserves attention.
+
+    >>> table = open_columns([(f"question {i}", f"answer {i}") for i in range(20)], "question,answer")
+    >>> check_columns(table)["count"]
+    20
     """
     names = list(table.columns)
     tables = [table] if test is None else [table, test]
@@ -244,6 +248,10 @@ def render_columns(result: dict[str, Any], training: list[str] | None = None) ->
     Args:
         result: of `check_columns`.
         training: lines that say what training would do.
+
+    >>> table = open_columns([(f"question {i}", f"answer {i}") for i in range(20)], "question,answer")
+    >>> "question" in render_columns(check_columns(table))
+    True
     """
     source = result["source"]
     rows = [("column", "kind", "different", "most frequent", "left out", "content")]

@@ -34,6 +34,9 @@ class Column:
         name: of the column in the data.
         kind: "image", "text" or "vector"; None: read from the data.
         negative: whether its cells are hard negatives, instead of positives, of the other cells in the row.
+
+    >>> parse_columns("question,answer,wrong:negative")[2].negative
+    True
     """
 
     name: str

@@ -32,7 +32,12 @@ def image_samples(
     workers: int = 0,
     progress: bool | None = None,
 ) -> Samples:
-    """Returns the canvases of a source as samples; ``dtype`` is by default the same as in training, see `Survey`."""
+    """Returns the canvases of a source as samples; ``dtype`` is by default the same as in training, see `Survey`.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> image_samples(source, size=4, channels=1).table is source
+    True
+    """
     kind = Image(size, channels, dtype or canvas_dtype(source))
     return Samples(source, {"image": kind}, cache_bytes=cache_bytes, workers=workers, progress=progress)
 

@@ -95,6 +95,10 @@ def match_classes(table: Table, class_names: list[str] | None) -> Labels | None:
 
     Raises:
         InputError: ``table`` has images of a class that is not in ``class_names``.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> match_classes(source, None)
+    array([0, 0, 1, 1])
     """
     if table.labels is None or class_names is None or table.class_names is None or table.class_names == class_names:
         return table.labels

@@ -26,6 +26,11 @@ class Batch:
         sample: rows of the table, int64 [B], on the CPU.
         failed: samples that cannot be read, each with the reason.
         rounded: samples of which a value has lost something, see `coulomb.kinds.Cell`.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> (batch,) = image_samples(source, size=4, channels=1).batches([3, 1], batch_size=2)
+    >>> batch.sample, batch.columns["image"].canvas.shape
+    (tensor([3, 1]), torch.Size([2, 1, 4, 4]))
     """
 
     columns: dict[str, Any]

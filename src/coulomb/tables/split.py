@@ -30,6 +30,14 @@ def stratified_split(
 
     Raises:
         InputError: there are too few images for a test set.
+
+    Shape:
+        labels: [N].
+        output: two arrays of rows.
+
+    >>> train, test = stratified_split(np.array([0] * 8 + [1] * 2), 0.5, seed=0)
+    >>> len(train), len(test), 8 in train or 9 in train
+    (5, 5, True)
     """
     check_fraction(test_fraction)
     if labels is None and count is None:
@@ -69,7 +77,12 @@ def _apportion(sizes: Labels, fraction: float) -> Labels:
 
 
 def split_sentence(labels: "Labels | None", train: Labels, test: Labels, test_fraction: float, seed: int) -> str:
-    """Describes a split by :func:`stratified_split` for the report."""
+    """Describes a split by :func:`stratified_split` for the report.
+
+    >>> train, test = stratified_split(None, 0.2, seed=0, count=50)
+    >>> split_sentence(None, train, test, 0.2, seed=0)
+    '...'
+    """
     held_out = f"{len(test)} of {len(train) + len(test)} images held out ({test_fraction:.0%}, seed {seed}"
     if labels is None:
         return f"{held_out}, drawn at random because there are no labels)."
@@ -252,6 +265,9 @@ def p_no_positive(class_count: int, total: int, batch_size: int) -> float:
 
     Raises:
         InputError: ``class_count`` or ``batch_size`` is not in 1…total.
+
+    >>> round(p_no_positive(class_count=10, total=1000, batch_size=64), 2)
+    0.56
     """
     if not 1 <= class_count <= total or not 1 <= batch_size <= total:
         raise InputError(

@@ -36,6 +36,10 @@ class Survey:
             which these images are rounded to 8 bits.
         uniform: whether all images have the same size.
         unreadable: reasons by id.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> survey(source).short_side
+    4.0
     """
 
     count: int
@@ -69,6 +73,10 @@ def survey(source: Source, sample: int = 512, seed: int = 0) -> Survey:
 
     Raises:
         InputError: no header can be read, or the images of an array source differ in channels.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> survey(source).width_range
+    (4, 4)
     """
     chosen = _sample(len(source), sample, seed)
     headers, unreadable = read_headers(source, chosen)
@@ -132,6 +140,10 @@ def suggest_image_size(surveyed: Survey, largest: int = 128) -> int:
     """Returns an image size in pixels, at most ``largest``.
 
     It is 16 if no side exceeds 16 pixels, and else the median short side, rounded by `round_size`.
+
+    >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
+    >>> suggest_image_size(survey(source))
+    16
     """
     if max(surveyed.width_range[1], surveyed.height_range[1]) <= 16:
         return min(16, largest)

@@ -34,6 +34,10 @@ class Table(ABC):
         blocks: parts of shards that are read at once, by which epochs are ordered; None where cells are read one by one.
         remote: whether cells come through the cache of `coulomb.tables.shards`, so that they are worth reading ahead.
         single_images: whether an image of a remote source can be fetched without the rest of its block.
+
+    >>> table = open_columns({"question": ["blue?", "red?"], "answer": ["sky", "rose"]}, "question,answer")
+    >>> len(table), table.kinds
+    (2, {'question': 'text', 'answer': 'text'})
     """
 
     kind: str

@@ -39,6 +39,17 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
             or the loss is no scalar or depends on nothing that learns; or the encoder uses reentrant checkpointing, or a
             tensor that requires a gradient and is not among its parameters.
         RuntimeError: the encoder returned other features in its second pass.
+
+    Shape:
+        views: [B, …] each.
+        output: scalar.
+
+    >>> from coulomb.losses import NTXentLoss
+    >>> encoder, views = torch.nn.Linear(8, 4), [torch.randn(100, 8), torch.randn(100, 8)]
+    >>> cached_step(encoder, NTXentLoss(0.2), views, micro_batch=16).shape
+    torch.Size([])
+    >>> encoder.weight.grad.shape
+    torch.Size([4, 8])
     """
     if isinstance(views, Tensor) or not len(views) or not all(isinstance(view, Tensor) for view in views):
         raise InputError("views: must be a list of tensors, one per view")

@@ -59,6 +59,10 @@ class Run(Record, TrainedEncoder):
     Args:
         path: the run folder.
         module: the user's own encoder, if the run was trained with one; its weights are replaced by the run's.
+
+    >>> run = coulomb.train("digits", epochs=1, out="one-epoch", evaluate=False, progress=False)
+    >>> run.encode(np.zeros((2, 8, 8, 1), np.uint8)).shape
+    torch.Size([2, 256])
     """
 
 
@@ -67,6 +71,12 @@ class PairRun(Record, PairEncoder):
 
     Args:
         path: the run folder.
+
+    >>> sums = {"question": [f"{n} plus one?" for n in range(40)], "answer": [f"it is {n + 1}" for n in range(40)]}
+    >>> options = {"encoder": "static-random", "epochs": 1, "batch_size": 8, "evaluate": False, "progress": False}
+    >>> run = coulomb.train(sums, columns="question,answer", out="sums", **options)
+    >>> sorted(run.columns)
+    ['answer', 'question']
     """
 
 

@@ -45,6 +45,10 @@ class Canvases(Stack):
     Attributes:
         canvas: [B, C, S, S] uint8, or float32 in [0, 1].
         aspect: float32 [B], original width/height.
+
+    >>> stack = Canvases(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.ones(4))
+    >>> len(stack)
+    4
     """
 
     on_host = ("aspect",)
@@ -126,6 +130,10 @@ class OriginalImage:
         channels: C that ``prepare`` takes; gray is repeated, color becomes luma.
         prepare: [H, W, C] uint8 → [C, S, S], uint8 or float32 in [0, 1].
         views: made of the prepared images.
+
+    >>> kind = OriginalImage(3, lambda pixels: torch.from_numpy(pixels).permute(2, 0, 1) / 255)
+    >>> kind.channels
+    3
     """
 
     channels: int

@@ -27,6 +27,11 @@ class TokenColumn:
         longest: tokens of a text that are used.
         padding: the id that fills shorter texts of a stack; the mask excludes it.
         reasons: why texts without tokens have none, by row.
+
+    >>> from coulomb.models import build_text_encoder
+    >>> network = build_text_encoder("static-random", texts=["a red flower", "two cats"] * 10, width=8)
+    >>> network.tokenize(["a cat", None]).reasons
+    {1: 'no text'}
     """
 
     ids: npt.NDArray[np.int32]
@@ -99,6 +104,12 @@ def tokenize(
 
     Raises:
         InputError: ``longest`` leaves no room for a token of the text.
+
+    >>> from coulomb.models import build_text_encoder
+    >>> network = build_text_encoder("static-random", texts=["a red flower", "two cats"] * 10, width=8)
+    >>> column = tokenize(["a red flower", "two cats"], network.tokenizer, longest=16)
+    >>> len(column)
+    2
     """
     least = tokenizer.num_special_tokens_to_add(False) + 1
     if longest < least:

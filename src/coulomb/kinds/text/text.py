@@ -26,7 +26,11 @@ class TextCell(NamedTuple):
 
 
 class SameTokens:
-    """Views of texts: the same tokens each time, where the dropout of the encoder makes the difference (SimCSE)."""
+    """Views of texts: the same tokens each time, where the dropout of the encoder makes the difference (SimCSE).
+
+    >>> Text(str.split, views=SameTokens()).longest
+    128
+    """
 
     by_row = True
 
@@ -53,6 +57,9 @@ class LeftOutTokens:
 
     Raises:
         InputError: ``left_out`` is not between 0 and 1.
+
+    >>> LeftOutTokens(left_out=0.2).left_out
+    0.2
     """
 
     left_out: float = LEFT_OUT

@@ -19,6 +19,10 @@ class Tokens(Stack):
     Attributes:
         ids: int64 [B, L], padded on the right to the longest text of the stack.
         mask: bool [B, L], True for tokens, False for padding.
+
+    >>> tokens = Tokens(torch.tensor([[5, 7], [9, 0]]), torch.tensor([[True, True], [True, False]]))
+    >>> len(tokens)
+    2
     """
 
     ids: Tensor

@@ -27,6 +27,9 @@ class MarginalViews:
 
     Raises:
         InputError: ``rows`` are no vectors of at least 2 values, or ``replaced`` is not between 0 and 1.
+
+    >>> MarginalViews(np.eye(4, dtype=np.float32)).replaced
+    0.6
     """
 
     rows: npt.NDArray[np.floating]

@@ -25,6 +25,9 @@ class Vectors(Stack):
     Attributes:
         values: floats [B, V, F].
         row: the place of each in the stored rows, int64 [B].
+
+    >>> len(Vectors(torch.zeros(2, 1, 3), torch.arange(2)))
+    2
     """
 
     on_host = ("row",)
@@ -47,6 +50,9 @@ class StoredViews:
     Attributes:
         rows: the stored rows [N, V, F]; needed with ``neighbors`` only.
         neighbors: int [N, K]. All views but the first are then views of one of the K neighbors, drawn anew for each.
+
+    >>> Vector(StoredViews()).views.neighbors is None
+    True
     """
 
     rows: npt.NDArray[Any] | None = None
@@ -86,6 +92,9 @@ class StoredRows:
     Attributes:
         rows: finite values [N, V, F]; they are not checked again.
         at: the row of each sample, int64; −1 for samples without one.
+
+    >>> StoredRows(np.zeros((2, 1, 3), np.float32), np.array([0, -1, 1])).at
+    array([ 0, -1,  1])
     """
 
     rows: npt.NDArray[Any]

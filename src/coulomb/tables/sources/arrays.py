@@ -41,6 +41,10 @@ class ArraySource(Source):
 
     Raises:
         InputError: the channel axis is ambiguous, or the values are outside their range.
+
+    >>> source = ArraySource(np.zeros((4, 8, 8, 3), np.uint8), labels=[0, 0, 1, 1])
+    >>> len(source), source.image(0).shape
+    (4, (8, 8, 3))
     """
 
     kind = "arrays"

@@ -30,6 +30,10 @@ class DatasetSource(Source):
         dataset: the data set.
         labels: one label per item, or False for no labels. By default they are the data set's ``targets`` or ``labels``,
             or are read in one pass over all items.
+
+    >>> data = torch.utils.data.TensorDataset(torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 0, 1, 0]))
+    >>> len(DatasetSource(data))
+    5
     """
 
     kind = "torch dataset"

@@ -83,6 +83,14 @@ def plain_view(canvas: Tensor | Canvases, size: int, aspect: Tensor | None = Non
 
     Returns:
         float32 [B, C, size, size] in [0, 1].
+
+    Shape:
+        canvas: [B, C, H, W].
+        aspect: [B].
+        output: [B, C, size, size].
+
+    >>> plain_view(torch.rand(2, 3, 20, 20), 16).shape
+    torch.Size([2, 3, 16, 16])
     """
     canvas, aspect = unstacked(canvas, aspect)
     check_canvas(canvas, None)

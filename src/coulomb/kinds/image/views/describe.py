@@ -111,6 +111,13 @@ def contact_sheet(
     """Draws one row per image: the evaluation view and ``n`` random views; small images are enlarged without smoothing.
 
     Images with neither 1 nor 3 channels are shown by their first channel, which the header states.
+
+    Shape:
+        canvas: [B, C, S, S].
+
+    >>> views = make_views("natural", size=16)
+    >>> contact_sheet(torch.rand(2, 3, 16, 16), views, torch.Generator().manual_seed(0), n=3).mode
+    'RGB'
     """
     from PIL import Image, ImageDraw
 

@@ -53,6 +53,11 @@ class Views:
         size: size of the views in pixels.
         channels: channels of the images.
         preset: name of the specification, for display.
+
+    >>> views = Views(ViewSpec(flip=0.5), size=8, channels=1)
+    >>> made = views(torch.rand(4, 1, 8, 8), torch.Generator().manual_seed(0), n=2)
+    >>> [view.shape for view in made]
+    [torch.Size([4, 1, 8, 8]), torch.Size([4, 1, 8, 8])]
     """
 
     by_row = True
@@ -223,6 +228,10 @@ class TakingTurns:
 
     This gives asymmetric pairs as in BYOL, or crops of several sizes as in SwAV. ``plain``, ``size`` and ``channels`` are
     those of the first maker.
+
+    >>> views = TakingTurns([make_views("natural", size=32), make_views("natural", size=32, blur=0)])
+    >>> views.size
+    32
     """
 
     def __init__(self, makers: Sequence[ViewMaker]) -> None:
@@ -272,6 +281,9 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
     Raises:
         InputError: the preset or a field is unknown, a value is outside its range, or ``overrides`` hold a color operation
             for images that do not have three channels.
+
+    >>> make_views("natural", size=96, blur=0).size
+    96
     """
     if isinstance(preset, str):
         if preset not in PRESETS:
@@ -291,7 +303,12 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
 
 
 def views_from_config(config: dict[str, Any]) -> Views | TakingTurns:
-    """Inverse of ``to_config`` for `Views` and `TakingTurns`. Raises InputError for other configurations."""
+    """Inverse of ``to_config`` for `Views` and `TakingTurns`. Raises InputError for other configurations.
+
+    >>> views = make_views("natural", size=96)
+    >>> views_from_config(views.to_config()).size
+    96
+    """
     if "own" in config:
         raise InputError(f"these views were made by your function {config['own']!r}: pass it again as OwnViews")
     if "taking_turns" in config:

@@ -42,6 +42,9 @@ class ViewSpec:
     A field named after an operation (``flip``, ``affine``, ``elastic``, ``jitter``, ``gray``, ``blur``, ``solarize``,
     ``noise``, ``cutout``) is the probability that it is applied to a sample. The defaults only crop the center square.
     Raises InputError for a value outside its range.
+
+    >>> ViewSpec(flip=0.5, noise=1.0).flip
+    0.5
     """
 
     crop_area: tuple[float, float] = (1.0, 1.0)
