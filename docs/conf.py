@@ -1,7 +1,10 @@
 """The documentation site: Sphinx's configuration. ``make docs`` builds it into ``docs/_build``, without a network."""
 
+import os
 import sys
 from pathlib import Path
+
+import matplotlib.font_manager  # noqa: F401  (builds its cache of fonts, which a notebook would report as an error)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -9,7 +12,7 @@ project = "coulomb"
 author = "the authors of coulomb"
 language = "en"
 extensions = [
-    "myst_parser",
+    "myst_nb",  # Markdown, and the notebooks among it
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
@@ -19,8 +22,17 @@ extensions = [
     "extensions.listings",
     "extensions.pages",
 ]
-exclude_patterns = ["_build", "static", "extensions"]
-source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build", "static", "extensions", "jupyter_execute"]
+source_suffix = {".md": "myst-nb"}
+
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of the notebooks: tqdm would like to draw with ipywidgets
+
+# Notebooks are executed whenever the site is built, and no output is stored: a picture shows what this version does.
+nb_execution_mode = "force"
+nb_execution_timeout = 600  # of a cell, in seconds
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_output_stderr = "error"
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
@@ -37,6 +49,7 @@ toc_object_entries_show_parents = "hide"
 default_role = "py:obj"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_custom_sections = [("Shape", "params_style")]
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 

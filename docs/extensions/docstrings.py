@@ -10,7 +10,7 @@ import build_losses
 from sphinx.application import Sphinx
 from sphinx.util.nodes import make_refnode
 
-SHARED = ("Args:", "Returns:", "Raises:", "Attributes:", "Yields:")
+SHARED = ("Args:", "Returns:", "Raises:", "Attributes:", "Yields:", "Shape:")
 
 
 def _loss(name: str) -> list[str]:

@@ -15,6 +15,7 @@ EXPERIMENTS = sorted((DOCS / "experiments").glob("*.md"))
 PAGES = [
     *GUIDE,
     DOCS / "index.md",
+    *sorted((DOCS / "notebooks").glob("*.md")),
     *sorted((DOCS / "api").glob("*.md")),
     DOCS / "benchmarks" / "index.md",
     *EXPERIMENTS,
@@ -88,8 +89,8 @@ def test_names_of_the_library_exist(page):
 
 def test_every_page_is_in_the_table_of_contents():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
-    for page in GUIDE:
-        assert f"guide/{page.stem}\n" in index, page.name
+    for page in [*GUIDE, *sorted((DOCS / "notebooks").glob("*.md"))]:
+        assert f"{page.parent.name}/{page.stem}\n" in index, page.name
     experiments = (DOCS / "experiments" / "index.md").read_text(encoding="utf-8")
     for page in EXPERIMENTS:
         assert page.name == "index.md" or (f"\n{page.stem}\n" in experiments and f"({page.name})" in experiments), (
