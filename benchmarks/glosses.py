@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import torch
 import typer
@@ -25,7 +26,8 @@ from benchmarks.command import Json, command, progress, show
 from benchmarks.contenders import UnavailableError, loaded
 from benchmarks.timing import describe_machine
 from coulomb.ground.errors import InputError
-from coulomb.metrics.matching import distinct_pairs, pair_retrieval
+from coulomb.ground.randomness import numpy_generator
+from coulomb.metrics.matching import distinct_pairs, match_ranks, pair_retrieval
 from coulomb.models.build_text import build_text_encoder
 from coulomb.tables.cell_split import equal_cells_split, joint_ids, split_rows
 from coulomb.tables.columns import open_columns
@@ -39,8 +41,11 @@ TRAINING = (
 THEIRS = {"batch_size": 1024, "lr": 0.03, "scale": 20.0}
 
 
-def write_parts(data: Path, folder: Path) -> dict[str, Path]:
-    """Writes ``train``, ``validation`` and ``test`` as Parquet files: no term and no definition is in two of them."""
+def write_parts(data: Path, folder: Path, most: int | None = None) -> dict[str, Path]:
+    """Writes ``train``, ``validation``, ``all`` and ``test`` as Parquet files: no term and no definition is in two of them.
+
+    ``all`` is both of the training and the validation part; ``most``: rows of each of ``train`` and ``all``, drawn at random.
+    """
     table = open_columns(str(data), list(COLUMNS))
     rest, test, _ = split_rows(table, HELD_OUT / len(table), seed=0)
     ids = joint_ids([table], COLUMNS)[0]
@@ -50,6 +55,9 @@ def write_parts(data: Path, folder: Path) -> dict[str, Path]:
     if len(whole) != len(table):
         raise InputError(f"data={str(data)!r}: {len(whole) - len(table)} rows lack a term or a gloss; leave them out")
     parts = {"train": rest[inner], "validation": rest[chosen], "all": rest, "test": test}
+    for name in ("train", "all") if most is not None else ():
+        drawn = numpy_generator(0, "rows of glosses").permutation(len(parts[name]))[:most]
+        parts[name] = parts[name][np.sort(drawn)]
     paths = {name: folder / f"{name}.parquet" for name in parts}
     for name, rows in parts.items():
         pq.write_table(whole.take(rows), paths[name])
@@ -101,7 +109,22 @@ def train_sentence_transformers(task: dict[str, Any], folder: Path) -> Callable[
     return lambda texts: model.encode(texts, convert_to_tensor=True, show_progress_bar=False)
 
 
-CONTESTANTS = {"coulomb": train_coulomb, "sentence-transformers": train_sentence_transformers}
+def open_untouched(task: dict[str, Any], folder: Path) -> Callable[[list[str]], torch.Tensor]:
+    """Opens the encoder as it is, without any training."""
+    encoder = coulomb.load(task["encoder"])
+    return lambda texts: torch.as_tensor(encoder.encode(texts, convert_to_numpy=False, show_progress_bar=False))
+
+
+MEASURES: dict[str, Callable[[Any], Any]] = {
+    "R@1": lambda ranks: (ranks <= 1).astype(float),
+    "R@10": lambda ranks: (ranks <= 10).astype(float),
+    "mrr": lambda ranks: 1 / ranks,
+}
+CONTESTANTS = {
+    "coulomb": train_coulomb,
+    "sentence-transformers": train_sentence_transformers,
+    "untouched": open_untouched,
+}
 
 
 def print_training(text: str) -> None:
@@ -119,9 +142,11 @@ def print_training(text: str) -> None:
             for name, rows in zip(COLUMNS, (pairs.first_rows, pairs.second_rows), strict=True)
         )
         found = pair_retrieval(terms, glosses, pairs.correct)["first_to_second"]
+        ranks = match_ranks(terms, glosses, pairs.correct)
     figures = {"seconds": seconds, "processor": processor, "peak_mib": peak, "mrr": found["mrr"]} | {
         f"R@{k}": found["recall_at"][k] for k in ("1", "10")
     }
+    figures |= {"ranks": ranks.tolist()}
     sys.stdout.write(json.dumps(figures | {"queries": found["queries"], "keys": found["keys"]}))
 
 
@@ -148,6 +173,7 @@ def bench_glosses(
     options: dict[str, Any],
     encoder: str,
     *,
+    most: int | None = None,
     test: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -158,20 +184,23 @@ def bench_glosses(
         contestants: names in `CONTESTANTS`.
         epochs: lengths of the trainings, each with a schedule of its own.
         options: of the training, such as ``lr`` and ``batch_size``.
-        encoder: of coulomb.
+        encoder: of coulomb, and of ``untouched``, which is it without any training.
+        most: training rows, drawn at random; default: all.
         test: search the test part, once settings are chosen; else a validation part, which is left out of the training.
         say: called with progress messages.
 
     Returns:
         ``{"machine", "held_out", "options", "rows": [{"contestant", "epochs", "seconds", "processor", "peak_mib", "R@1",
-        "R@10", "mrr", "queries", "keys"}]}``.
+        "R@10", "mrr", "queries", "keys", "gains"}]}``; ``gains`` over ``untouched``, if it was measured, see `gains`.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        parts = write_parts(data, Path(folder))
+        parts = write_parts(data, Path(folder), most)
         train, held_out = (parts["all"], parts["test"]) if test else (parts["train"], parts["validation"])
         for count in epochs:
             for name in contestants:
+                if name == "untouched" and any(row["contestant"] == name for row in rows):
+                    continue
                 say(f"{name}, {count} epochs")
                 task = {
                     "contestant": name, "train": str(train), "held_out": str(held_out), "epochs": count, "encoder": encoder,
@@ -179,12 +208,28 @@ def bench_glosses(
                 }  # fmt: skip
                 rows.append({"contestant": name, "epochs": count} | fresh(task))
                 say(line(rows[-1]))
+    untouched = next((row["ranks"] for row in rows if row["contestant"] == "untouched"), None)
+    for row in rows:
+        if untouched is not None and row["contestant"] != "untouched":
+            row["gains"] = gains(row["ranks"], untouched)
+    for row in rows:
+        del row["ranks"]
     return {
         "machine": describe_machine(),
         "held_out": "test" if test else "validation",
         "options": options,
         "rows": rows,
     }
+
+
+def gains(ranks: Sequence[int], others: Sequence[int]) -> dict[str, tuple[float, float]]:
+    """Returns measurement → the mean gain over others, and half its 95% interval, over the same queries."""
+    ours, theirs = np.asarray(ranks, np.float64), np.asarray(others, np.float64)
+    found = {}
+    for name, measure in MEASURES.items():
+        gain = measure(ours) - measure(theirs)
+        found[name] = float(gain.mean()), 1.96 * float(gain.std(ddof=1)) / len(gain) ** 0.5
+    return found
 
 
 def line(row: dict[str, Any]) -> str:
@@ -198,23 +243,30 @@ def render(result: dict[str, Any]) -> str:
     machine, rows = result["machine"], result["rows"]
     keys = f"{rows[0]['keys']:,} definitions of the {result['held_out']} part" if rows else "nothing"
     head = f"{'':24}{'epochs':>6}{'s':>8}{'CPU s':>8}{'peak MiB':>10}{'R@1':>8}{'R@10':>8}{'MRR':>8}"
+    over = [
+        f"{row['contestant']}, {row['epochs']} epochs, over untouched: "
+        + ", ".join(f"{name} {gain:+.3f} ± {half:.3f}" for name, (gain, half) in row["gains"].items())
+        for row in rows
+        if "gains" in row
+    ]
     about = f"{machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, {machine['date']}"
-    return "\n".join([f"term → gloss among {keys}; {result['options']}; {about}", head, *map(line, rows)])
+    return "\n".join([f"term → gloss among {keys}; {result['options']}; {about}", head, *map(line, rows), *over])
 
 
 def main(
     data: Annotated[Path, typer.Argument(help="a Parquet file with the columns term and gloss")],
     contestant: Annotated[
-        list[str] | None, typer.Option(help="coulomb or sentence-transformers; may be repeated")
+        list[str] | None, typer.Option(help="coulomb, sentence-transformers or untouched; may be repeated")
     ] = None,
     epochs: Annotated[list[int] | None, typer.Option(help="length of the training; may be repeated")] = None,
     option: Annotated[list[str] | None, typer.Option(help="of the training, NAME=VALUE; may be repeated")] = None,
     encoder: Annotated[str, typer.Option(help="of coulomb")] = "static",
+    rows: Annotated[int | None, typer.Option(help="training rows, drawn at random; default: all", min=2)] = None,
     test: Annotated[bool, typer.Option(help="search the test part instead of a part of the training rows")] = False,
     as_json: Json = False,
 ) -> None:
     """Search unseen definitions by their terms after training token vectors, beside sentence-transformers."""
-    chosen = contestant or list(CONTESTANTS)
+    chosen = contestant or ["coulomb", "sentence-transformers"]
     if unknown := sorted(set(chosen) - set(CONTESTANTS)):
         raise InputError(f"contestant={', '.join(unknown)}: unknown; there are {', '.join(CONTESTANTS)}")
     options: dict[str, Any] = {}
@@ -227,7 +279,7 @@ def main(
         except ValueError:
             options[name] = value
     with progress(quiet=as_json) as doing:
-        result = bench_glosses(data, chosen, epochs or (5, 20), options, encoder, test=test, say=doing)
+        result = bench_glosses(data, chosen, epochs or (5, 20), options, encoder, most=rows, test=test, say=doing)
     show(result, as_json, render)
 
 

@@ -86,6 +86,20 @@ def test_steps_name_options_of_the_run():
     assert "`--epochs 10` (this run: 40) or `--lr 0.01` (this run: 0.1)" in steps[1]
 
 
+@pytest.mark.parametrize(
+    ("encoder", "value"),
+    [
+        ("image=lite0,caption=static", "image=last:2,caption=all"),
+        ("image=lite0,caption=hf:bert@weights", "last:2"),
+        ("static", "all"),
+    ],
+)
+def test_token_vectors_are_not_asked_for_their_last_blocks(encoder, value):
+    options = {"tune": "none", "encoder": encoder}
+    steps = pair_verdict(compared(0.4, linear_map=0.4), "lite0", options)["next"]
+    assert f"`--tune {value}` (this run: none)" in steps[1]
+
+
 def test_measurements_are_named_by_columns():
     assert measurement_label("second_to_first_recall_at_10", ("image", "caption")) == "caption → image R@10"
     assert measurement_label("first_to_second_mrr", ("image", "caption")) == "image → caption MRR"

@@ -8,6 +8,7 @@ from PIL import Image
 
 import coulomb
 from coulomb.ground.errors import InputError
+from coulomb.report.mined import render_mined
 from coulomb.tables import open_columns
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -69,6 +70,22 @@ def test_rows_with_too_few_negatives_are_counted_and_kept(tmp_path):
     assert len(complete) == 5 - found["short"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (5, {"number": 100}, r"number=100: no row has that many negatives .*; give at most [1-4]$"),
+        (5, {"skip": 10}, r"none of 5 rows has a negative: .*skip=10"),
+        (1, {}, r"none of 1 row has a negative: .* give more rows"),
+    ],
+)
+def test_a_file_that_train_would_leave_out_is_not_written(tmp_path, rows, options, message):
+    data = {name: values[:rows] for name, values in QUESTIONS.items()}
+    out = tmp_path / "hard.parquet"
+    with pytest.raises(InputError, match=message):
+        coulomb.mine(data, Words(), columns="question,answer", out=out, margin=0, **options)
+    assert not out.exists()
+
+
 def png(color):
     file = io.BytesIO()
     Image.new("RGB", (16, 16), color).save(file, "PNG")
@@ -104,6 +121,17 @@ def test_a_run_finds_negatives_that_train_reads(tmp_path):
     columns = "image,caption,negative_1:negative,negative_2:negative"
     again = coulomb.train(str(out), columns=columns, encoder=encoder, out=str(tmp_path / "again"), **options)
     assert again.columns["negative_2"]["kind"] == "text"
+    for each in found["hardest"] + found["random"]:
+        row = table.slice(each["row"], 1).to_pylist()[0]
+        place = kept.index(row["caption"])
+        given = [cosines[each["row"], kept.index(row[name])] for name in ("negative_1", "negative_2") if row[name]]
+        assert each["negatives"] == pytest.approx(given, abs=1e-4)
+        assert each["positive"] == pytest.approx(cosines[each["row"], place], abs=1e-4)
+    first = [each["negatives"][0] for each in found["hardest"]]
+    assert first == sorted(first, reverse=True) and len(first) == min(12, 15 - found["without"])
+    page = render_mined(found)
+    assert page.count('class="miss"') == len(found["hardest"] + found["random"])
+    assert page.count('class="thumb sheet0') == page.count('class="miss"') and kept[0].split()[0] in page
     twice = coulomb.mine(out, run, columns="image,caption", out=tmp_path / "twice.parquet", margin=0, workers=0)
     assert pq.read_table(tmp_path / "twice.parquet").column_names == ["image", "caption", "shade", "negative_1"]
     assert any("negative_1, negative_2" in each for each in twice["notes"])

@@ -84,6 +84,20 @@ def test_texts_are_found_by_words_and_by_rows(index):
         index.search(ids="90")
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"text": " "}, "text=' ': has no words"),
+        ({"text": "flower", "without_text": ["red", ""]}, "without_text='': has no words"),
+        ({"without_text": "people"}, "without='people': is subtracted from a query, and there is none"),
+        ({"without_ids": ["0"]}, "without='0': is subtracted"),
+    ],
+)
+def test_queries_that_ask_for_nothing_are_one_sentence(index, query, message):
+    with pytest.raises(InputError, match=message):
+        index.search(**query)
+
+
 def test_an_index_of_texts_is_searched_by_images_if_its_run_has_them(tmp_path, index):
     Image.new("RGB", (20, 20), "red").save(tmp_path / "a.png")
     with pytest.raises(

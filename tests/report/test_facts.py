@@ -35,3 +35,10 @@ def test_command_line_quotes_what_a_shell_would_run():
         *(w for i in range(9) for w in (f"--option-{i}", "y" * 20)),
     ]
     assert command_line({}) == ""
+
+
+def test_options_of_the_method_without_a_value_are_left_out():
+    """`--option matryoshka=None` is the word None."""
+    assert command_line({"data": "x", "method_options": {"matryoshka": None, "queue_size": 0}}) == (
+        "coulomb train x --option queue_size=0"
+    )

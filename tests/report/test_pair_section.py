@@ -94,7 +94,10 @@ def test_table_marks_the_best_and_shows_intervals(tmp_path, assessed):
     assert [best for *_, best in rows["median rank"]] == [value == min(ranks) for value in ranks]
     low, high = assessed.evaluation["trained"]["intervals"]["first_to_second_mrr"]
     assert rows["MRR"][0][1] == f"{low:.3f}–{high:.3f}" and rows["MRR"][2][1] == ""
-    assert section.tiles.values["trained"].mean == assessed.evaluation["trained"]["mean"]["recall_at"]["5"]
+    mrr = assessed.evaluation["trained"]["mean"]["mrr"]  # as in the verdict
+    assert section.tiles.values["trained"].mean == mrr == assessed.evaluation["comparison"][0]["overall"]["trained"]
+    page = render_report(run_with(tmp_path, assessed))
+    assert f"<dt>trained towers, MRR</dt><dd>{mrr:.3f}</dd>" in page and "R@5</dt>" not in page
 
 
 def test_charts_speak_of_pairs_and_their_columns(tmp_path, assessed):
@@ -121,6 +124,15 @@ def test_the_doctor_on_the_page_is_not_also_a_next_step(tmp_path, assessed):
     (tmp_path / "doctor.json").write_text('{"verdicts": [], "checked": []}')
     page = render_report(read_run(tmp_path))
     assert "Look for the cause" not in page and "Train longer." in page
+
+
+def test_a_remedy_that_stands_beside_the_verdict_is_not_repeated(tmp_path, assessed):
+    evaluation = {"verdict": assessed.evaluation["verdict"] | {"next": [CAUSE, "Train longer.", "Use more."]}}
+    for remedy, shown in (("Train longer. Use more.", False), ("Train longer. Lower it.", True)):
+        run_with(tmp_path, assessed, evaluation=evaluation)
+        found = {"name": "nothing-learned", "severity": "warning", "title": "Nothing.", "remedy": remedy}
+        (tmp_path / "doctor.json").write_text(json.dumps({"verdicts": [found], "checked": []}))
+        assert ("Remedy." in render_report(read_run(tmp_path))) == shown
 
 
 def test_texts_are_escaped_and_columns_named(tmp_path, assessed):

@@ -1,5 +1,6 @@
 """Runs on several columns: pictures with captions, pairs of texts; resumed, evaluated, opened again."""
 
+import dataclasses
 import json
 from itertools import permutations
 
@@ -228,13 +229,51 @@ def test_columns_of_negatives_are_keys(tmp_path):
         ({"head_layers": 3}, "head_layers=3"),
         ({"channels": 1}, "channels=1"),
         ({"warmup_epochs": 50.0}, "warmup_epochs=50"),
-        ({"batch_size": 1000}, "batch_size=1000"),
+        ({"batch_size": 1000}, "batch_size=1000: larger than the .* training rows"),
+        ({"encoder": "image=convnet,caption=nowhere/model"}, "'nowhere/model': there is no such folder"),
+        ({"method_options": {"queue_size": -1}}, "queue_size=-1"),
+        ({"method_options": {"same_cells": "maybe"}}, "same_cells='maybe'"),
+        ({"method_options": {"matryoshka": "7x"}}, "matryoshka='7x'"),
+        ({"method": "siglip", "method_options": {"scale": -1.0}}, "scale=-1"),
     ],
 )
 def test_wrong_options_are_named(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         coulomb.train(squares(1), out=str(tmp_path / "run"), **OPTIONS | {"batch_size": 6} | changes)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_options_of_a_run_can_be_given_again(run):
+    """The report shows them as a command; n_views=1 was refused."""
+    elsewhere = {"out": None, "data": None}
+    config = dataclasses.asdict(run.config) | elsewhere
+    again = resolve_run({"data": squares()} | {name: value for name, value in config.items() if value is not None})
+    assert dataclasses.asdict(again.config) | elsewhere == config
+
+
+def test_a_run_whose_data_changed_says_so(tmp_path):
+    lines = [f"question {n},answer {n}" for n in range(20)]
+    (tmp_path / "qa.csv").write_text("\n".join(["q,a", *lines]))
+    options = {"columns": "q,a", "encoder": "static-random", "batch_size": 16, "epochs": 1, "knn_every": 0}
+    run = coulomb.train(str(tmp_path / "qa.csv"), out=str(tmp_path / "run"), evaluate=False, progress=False, **options)
+    (tmp_path / "qa.csv").write_text("\n".join(["q,a", *lines[:-5]]))  # fewer rows than one batch
+    for command in (coulomb.evaluate, lambda path: coulomb.train(resume_from=path, progress=False)):
+        with pytest.raises(InputError, match="'.*run': the data changed since the run began"):
+            command(run.path)
+    (tmp_path / "qa.csv").unlink()
+    with pytest.raises(InputError, match=r"'.*run': the data of the run cannot be opened: .*qa\.csv"):
+        coulomb.evaluate(run.path)
+
+
+def test_texts_that_are_cut_are_counted_as_texts(tmp_path, caplog):
+    """They were counted once more, as images with more than 8 bits per channel."""
+    data = squares(1)
+    data["caption"][0] = "red " * 50
+    options = OPTIONS | {"batch_size": 6, "epochs": 1, "knn_every": 0, "longest": 12}
+    with caplog.at_level("INFO", "coulomb"):
+        coulomb.train(data, out=str(tmp_path / "run"), evaluate=False, **options)
+    said = [record.getMessage() for record in caplog.records]
+    assert any("more than 12 tokens" in each for each in said) and not any("8 bits" in each for each in said)
 
 
 def test_token_vectors_that_are_not_installed_are_missed_before_training(monkeypatch):

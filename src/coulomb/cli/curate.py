@@ -209,6 +209,9 @@ def mine(
         int | None, typer.Option(help="processes that decode pictures; default: the number of cores", min=0)
     ] = None,
     batch_size: Annotated[int, typer.Option(help="cells per forward pass", min=1)] = 256,
+    page: Annotated[
+        Path | None, _output(help="HTML page to write: the hardest rows and some at random, to look at")
+    ] = None,
     as_json: Annotated[bool, _output("--json", help="print one JSON object")] = False,
 ) -> None:
     """Find hard negatives for pairs: cells of the second column that are similar to the first without being right.
@@ -216,6 +219,11 @@ def mine(
     All cells are searched. Those within --margin of a right cell may be right without being marked, and are left out. The
     file has the same rows, pictures as bytes, and train reads it: --columns image,caption,negative_1:negative
     """
+    from coulomb.report.mined import write_mined
+    from coulomb.report.pages.page import check_target
+
+    if page is not None:
+        check_target(page)
     found = coulomb.mine(
         data, encoder, columns=columns, out=out, number=number, margin=margin, relative=relative, skip=skip,
         same=same or (), root=root, workers=workers, batch_size=batch_size, progress=not as_json,
@@ -226,6 +234,8 @@ def mine(
         note(f"warning: left out {visible(failure['id'])}: {visible(failure['reason'])}")
     if len(found["failed"]) > SHOWN:
         note(f"warning: and {len(found['failed']) - SHOWN:,} more rows with unreadable pictures")
+    if page is not None:
+        note(f"page: {write_mined(found, page)}")
     say(json.dumps(found, ensure_ascii=False) if as_json else _mined_text(found, number))
 
 

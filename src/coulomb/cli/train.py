@@ -46,7 +46,8 @@ def _train(given: dict[str, Any]) -> None:
         from coulomb.evaluation.doctor import verdict_lines
 
         say(evaluation_table(run.evaluation))
-        say(verdict_lines(run.doctor))
+        verdict = run.evaluation.get("verdict") or {}
+        say(verdict_lines(run.doctor, verdict.get("next", ())))
         say(f"report: {run.report}")
     say(f"run folder: {run.path}")
 

@@ -1,5 +1,6 @@
 """The verdict on a run on pairs: whether its towers find more than untouched towers, BM25 and chance do."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -169,7 +170,7 @@ def _figures(comparison: Sequence[Mapping[str, Any]], names: Mapping[str, str]) 
 def _next(level: Level, options: Mapping[str, Any]) -> list[str]:
     longer = options.get("epochs")
     more = [f"Train longer: `--epochs {longer * 2}` (this run: {longer})."] if isinstance(longer, int) else []
-    tune = [f"Let the towers learn: `--tune last:2` (this run: {options['tune']})."] if options.get("tune") else []
+    tune = [_let_learn(str(options["tune"]), str(options.get("encoder")))] if options.get("tune") else []
     if level in (Level.LEARNED_WELL, Level.ADAPTING_HELPED):
         return [SEEDS]
     if level == Level.ADAPTING_HURT:
@@ -177,6 +178,16 @@ def _next(level: Level, options: Mapping[str, Any]) -> list[str]:
     if level == Level.LEARNED_SOMETHING:
         return [*more, SEEDS]
     return [CAUSE, *tune, *more][:3]
+
+
+def _let_learn(tune: str, encoder: str) -> str:
+    """Token vectors have no blocks, so that the last of them cannot be chosen."""
+    chosen = []
+    for part in encoder.split(","):
+        column, equals, name = part.rpartition("=")
+        chosen.append(f"{column}{equals}{'all' if name.startswith('static') else 'last:2'}")
+    value = "last:2" if all(each.endswith("last:2") for each in chosen) else ",".join(chosen)
+    return f"Let the towers learn: `--tune {shlex.quote(value)}` (this run: {tune})."
 
 
 def _less(options: Mapping[str, Any]) -> list[str]:

@@ -413,8 +413,17 @@ class Index(Answers):
         """
         if top < 1:
             raise InputError(f"top={top}: must be at least 1")
+        _require_words("text", text)
+        _require_words("without_text", without_text)
         wanted, shown = self._features_of(images, ids, text)
         unwanted, hidden = self._features_of(without, without_ids, without_text)
+        if len(unwanted) and not len(wanted):
+            unlike = without_text or without_ids or "images"
+            named = visible(unlike if isinstance(unlike, str) else ", ".join(unlike), 100)
+            raise InputError(
+                f"without={named!r}: is subtracted from a query, and there is none; give what should be found, too: words "
+                "(--text), ids (--id) or images"
+            )
         if not len(wanted):
             if self.kind == TEXTS.name:
                 raise InputError(
@@ -505,3 +514,10 @@ class Index(Answers):
         cells = self._absolute(found["path"]) if shown == "path" else found[shown]
         entries = {"id": found["id"], shown: cells, **columns, "label": found["label"]}
         return Rows(dict(zip(entries, values, strict=True)) for values in zip(*entries.values(), strict=True))
+
+
+def _require_words(name: str, texts: Sequence[str] | str | None) -> None:
+    """Raises `InputError` for a text without words."""
+    for each in [texts] if isinstance(texts, str) else texts or ():
+        if isinstance(each, str) and not each.strip():
+            raise InputError(f"{name}={each!r}: has no words; give some, or leave it out")

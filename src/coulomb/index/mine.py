@@ -12,6 +12,7 @@ from PIL import Image
 
 from coulomb.ground.errors import InputError, counted, did_you_mean
 from coulomb.ground.files import written
+from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
 from coulomb.metrics.mining import HardNegatives, hard_negatives
 from coulomb.models.encode import source_features
@@ -25,6 +26,7 @@ from coulomb.tables.source import EncodedSource
 from coulomb.tables.workers import cores, progress_bar
 
 PREFIX = "negative_"  # of the names of the columns that are added
+SHOWN = 12  # rows of either kind for a page
 ROWS = 1024  # per row group of the Parquet file; a picture that repeats is stored once in each
 DICTIONARY = 2**28  # bytes of different pictures in a row group, beyond which they are stored as often as they occur
 
@@ -75,12 +77,13 @@ def mine(
 
     Returns:
         ``rows``; ``negatives``, how many were found; ``short`` and ``without``, rows with fewer than ``number`` negatives, and
-        with none; ``positive`` and ``negative``, the mean cosines of pairs and of negatives; ``failed``, ``[{"id",
+        with none; ``positive`` and ``negative``, the mean cosines of pairs and of negatives; ``hardest`` and ``random``, at
+        most 12 rows each, ``[{"row", "positive", "negatives"}]``: the row in the file and its cosines; ``failed``, ``[{"id",
         "reason"}]`` of rows with an unreadable picture; ``notes``, sentences about what else is left out.
 
     Raises:
-        InputError: the data, a column or the encoder cannot be opened, the encoder does not read these kinds of cells, or an
-            option is out of range.
+        InputError: the data, a column or the encoder cannot be opened, the encoder does not read these kinds of cells, an
+            option is out of range, or no row has ``number`` negatives.
 
     >>> sums = {"question": [f"{n} plus one?" for n in range(40)], "answer": [f"it is {n + 1}" for n in range(40)]}
     >>> options = {"encoder": "static-random", "epochs": 1, "batch_size": 8, "evaluate": False, "progress": False}
@@ -123,6 +126,15 @@ def mine(
     if failed:
         x, y, ids = x[kept], y[kept], ids[kept]
     found = hard_negatives(x, y, ids, count=number, margin=margin, relative=relative, skip=skip)
+    if found.short == len(kept):  # `train` would leave out every row
+        most = int((found.rows >= 0).sum(1).max())
+        limits = f"margin={margin}, relative={relative}, skip={skip}"
+        if most:
+            raise InputError(f"number={number}: no row has that many negatives ({limits}); give at most {most}")
+        raise InputError(
+            f"data={visible(table.name)!r}: none of {counted(len(kept), 'row')} has a negative: every other {visible(second)} "
+            f"is right for it or within the limits ({limits}); give more rows, or smaller limits"
+        )
     names = [f"{PREFIX}{place + 1}" for place in range(number)]
     notes = [*table.notes]
     if old := [name for name in others if re.fullmatch(rf"{PREFIX}\d+", name)]:
@@ -139,11 +151,26 @@ def mine(
         "without": int((found.rows[:, 0] < 0).sum()),
         "positive": round(float(found.positive.mean()), 6),
         "negative": round(float(some.mean()), 6) if len(some) else None,
+        "hardest": _shown(found, np.argsort(-np.nan_to_num(found.cosines[:, 0], nan=-np.inf), kind="stable")),
+        "random": _shown(found, numpy_generator(0, "mined rows").permutation(len(kept))),
         "options": {"number": number, "margin": margin, "relative": relative, "skip": skip, "same": _list(same)},
         "encoder": _name(encoder),
         "failed": [{"id": table.item_id(row), "reason": reason} for row, reason in sorted(failed.items())],
         "notes": notes,
     }
+
+
+def _shown(found: HardNegatives, order: np.ndarray) -> list[dict[str, Any]]:
+    """Returns the first of the rows in ``order`` that have a negative, with their cosines."""
+    some = [row for row in order.tolist() if found.rows[row, 0] >= 0][:SHOWN]
+    return [
+        {
+            "row": row,
+            "positive": round(float(found.positive[row]), 6),
+            "negatives": [round(each, 6) for each in found.cosines[row].tolist() if np.isfinite(each)],
+        }
+        for row in some
+    ]
 
 
 def _check_out(out: str | Path) -> Path:

@@ -57,7 +57,8 @@ class CLIP(SeveralColumns):
             these prefixes and all dimensions, so that embeddings can be cut after them (`coulomb.losses.MatryoshkaLoss`).
     """
 
-    traits = Traits(negatives=False)  # its temperature is learned: rules about a constant one do not apply
+    # Its temperature is learned: rules about a constant one do not apply.
+    traits = Traits(negatives=False, momentum=True, queue=True)
 
     def __init__(
         self,
@@ -73,10 +74,9 @@ class CLIP(SeveralColumns):
         momentum: float = 0.99,
         matryoshka: str | int | None = None,
     ) -> None:
-        if same_cells not in ("left_out", "negative"):
-            raise ValueError(f"same_cells={same_cells!r}: must be 'left_out' or 'negative'")
-        if queue_size < 0:
-            raise ValueError(f"queue_size={queue_size}: must be at least 0")
+        self.require_options(
+            {"same_cells": same_cells, "queue_size": queue_size, "momentum": momentum, "matryoshka": matryoshka}
+        )
         super().__init__(towers, None if same_cells == "negative" else cell_ids, negatives)
         tau = LearnableTemperature(temperature, minimum=least_temperature) if learn_temperature else temperature
         queued = queue_size > 0
@@ -92,6 +92,18 @@ class CLIP(SeveralColumns):
             self.momentum_towers = MomentumEncoder(self._contrasted(), momentum)
             first, *others = (towers[name].embedding_dim for name in self.columns)
             self.queues.extend(PairQueue(queue_size, first, other) for other in others)
+
+    @classmethod
+    def require_options(cls, options: Mapping[str, Any], negatives: tuple[str, ...] = ()) -> None:
+        """Raises ValueError for an option that is refused whatever the towers are."""
+        if (same := options["same_cells"]) not in ("left_out", "negative"):
+            raise ValueError(f"same_cells={same!r}: must be 'left_out' or 'negative'")
+        if (size := options["queue_size"]) < 0:
+            raise ValueError(f"queue_size={size}: must be at least 0")
+        if not 0 <= (momentum := options["momentum"]) <= 1:
+            raise ValueError(f"momentum={momentum}: must be from 0 to 1")
+        if options["matryoshka"] is not None:
+            prefix_lengths(options["matryoshka"])
 
     @property
     def pair_queues(self) -> list[PairQueue]:
@@ -172,8 +184,8 @@ def with_keys(queue: Queue, named: dict[str, Tensor]) -> dict[str, Tensor]:
     return named | added
 
 
-def prefix_lengths(text: str | int, width: int) -> list[int]:
-    """Returns the lengths in ``text`` and ``width``, the number of all dimensions, ascending.
+def prefix_lengths(text: str | int, width: int | None = None) -> list[int]:
+    """Returns the lengths in ``text`` and ``width``, the number of all dimensions, ascending; None: as yet unknown.
 
     Raises:
         ValueError: not whole numbers from 1 to ``width``.
@@ -184,6 +196,7 @@ def prefix_lengths(text: str | int, width: int) -> list[int]:
         raise ValueError(
             f"matryoshka={text!r}: must be whole numbers with commas between them, such as 64,128"
         ) from None
-    if min(lengths) < 1 or max(lengths) > width:
-        raise ValueError(f"matryoshka={text!r}: must be from 1 to the {width} dimensions of the embeddings")
-    return sorted(lengths | {width})
+    if min(lengths) < 1 or (width is not None and max(lengths) > width):
+        most = "the number of" if width is None else f"the {width}"
+        raise ValueError(f"matryoshka={text!r}: must be from 1 to {most} dimensions of the embeddings")
+    return sorted(lengths if width is None else lengths | {width})

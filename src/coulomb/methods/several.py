@@ -44,6 +44,10 @@ class SeveralColumns(Method):
         self.negatives = negatives
         self.register_buffer("cell_ids", cell_ids, persistent=False)
 
+    @classmethod
+    def require_options(cls, options: Mapping[str, Any], negatives: tuple[str, ...] = ()) -> None:
+        """Raises ValueError for options that the constructor would refuse: before features are computed for hours."""
+
     @property
     def tower(self) -> Tower:  # type: ignore[override]
         """The tower of the first column, which the figures of each update describe."""

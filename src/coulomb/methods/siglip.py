@@ -1,6 +1,8 @@
 """SigLIP on two views: every pair of views is classified on its own, as of the same image or not."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -71,10 +73,17 @@ class PairSigLIP(SeveralColumns):
         scale: float = 10.0,
         bias: float = -10.0,
     ) -> None:
-        if negatives:
-            raise ValueError(f"columns of negatives ({', '.join(negatives)}): not with siglip; use method='clip'")
+        self.require_options({"scale": scale}, negatives)
         super().__init__(towers, cell_ids)
         self.criterion = SigmoidLoss(scale=scale, bias=bias, same_id="left_out")
+
+    @classmethod
+    def require_options(cls, options: Mapping[str, Any], negatives: tuple[str, ...] = ()) -> None:
+        """Raises ValueError for an option that is refused whatever the towers are, and for columns of negatives."""
+        if negatives:
+            raise ValueError(f"columns of negatives ({', '.join(negatives)}): not with siglip; use method='clip'")
+        if not options["scale"] > 0:
+            raise ValueError(f"scale={options['scale']}: must be above 0")
 
     def no_signal(self, batch: int, views: int) -> float:
         """Returns the loss when all pairs have the same score, at its best, −ln(N − 1): ln N + (N − 1) ln(N/(N − 1))."""

@@ -90,7 +90,7 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
         "loss": charts.add(loss_chart(run)),
         "live": charts.add(live_recall_chart(run)),
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
-        "names": {key: f"{name}, R@5" for key, name in pairs.names.items()},
+        "names": {key: f"{name}, MRR" for key, name in pairs.names.items()},
         "pairs": pairs,
         "curves": [charts.add(direction.curve) for direction in pairs.directions if direction.curve is not None],
         "views": _views(run),
@@ -118,6 +118,8 @@ def _render_column(run: RunData, column: ColumnSection) -> str:
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "names": column.names,
         "column": column,
+        "views": _views(run),
+        "pictures": pictured(run),
     }
     return render_page(
         "coulomb.report",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coulomb.evaluation.doctor.rule import State
-from coulomb.evaluation.doctor.text import figure_text, number_text
+from coulomb.evaluation.doctor.text import figure_text, number_text, repeats
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import count, plural
@@ -40,7 +40,9 @@ def doctor_section(run: RunData) -> DoctorSection | None:
     doctor = run.doctor
     if not isinstance(doctor.get("verdicts"), list):
         return None
-    findings = [_finding(entry) for entry in doctor["verdicts"] if isinstance(entry, dict)]
+    verdict = run.evaluation.get("verdict")
+    steps = [str(step) for step in _list(verdict.get("next"))] if isinstance(verdict, dict) else []
+    findings = [_finding(entry, steps) for entry in doctor["verdicts"] if isinstance(entry, dict)]
     findings.sort(key=lambda finding: STATES.index(finding.severity))
     checked = [
         (_words(entry.get("name", "")), State(entry["state"]), str(entry.get("why") or ""))
@@ -62,14 +64,16 @@ def doctor_section(run: RunData) -> DoctorSection | None:
     )
 
 
-def _finding(entry: dict[str, Any]) -> Finding:
+def _finding(entry: dict[str, Any], steps: list[str]) -> Finding:
+    """``steps`` are on the page, beside the verdict: a remedy that repeats them is left out."""
+    remedy = str(entry.get("remedy") or "")
     return Finding(
         _words(entry.get("name", "")),
         State.SICK if entry.get("severity") == State.SICK else State.WARNING,
         str(entry.get("title") or _words(entry.get("name", ""))),
         [figure_text(item) for item in _list(entry.get("evidence")) if isinstance(item, dict)],
         str(entry.get("consequence") or ""),
-        str(entry.get("remedy") or ""),
+        "" if repeats(remedy, steps) else remedy,
     )
 
 

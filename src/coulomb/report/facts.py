@@ -172,7 +172,7 @@ def command_line(config: dict[str, Any]) -> str:
             continue
         if isinstance(value, dict):  # --view flip=0 for single views, --option top_k=20 for the method
             option = "--option" if name == "method_options" else "--view"
-            words += [f"{option} {shlex.quote(f'{key}={item}')}" for key, item in value.items()]
+            words += [f"{option} {shlex.quote(f'{key}={item}')}" for key, item in value.items() if item is not None]
         elif isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))
         elif isinstance(value, list):

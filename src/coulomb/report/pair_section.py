@@ -98,7 +98,7 @@ class PairSection:
         map: the first map; None without samples.
         geometry: (name, value) of figures of the embeddings.
         towers: (column, accuracies of the trained and the untouched tower by kNN).
-        tiles: R@5, the mean of both directions, for the verdict.
+        tiles: MRR, the figure of the verdict.
         protocol: a sentence about queries and clusters.
         transfers: results on other data.
     """
@@ -185,6 +185,9 @@ def pictured(run: RunData) -> str:
         if views is None or views < 2:
             return "The features of each picture were computed once, as it is."
         return f"The features of each picture were computed once: as it is, and of {plural(round(views) - 1, 'random view')}."
+    shown = finite(run.config.get("n_views"))
+    if shown is not None and shown > 1:
+        return f"Each epoch shows the network {round(shown)} new random views of each picture, which belong together."
     return "Each epoch shows the network a new random view of each picture."
 
 
@@ -392,9 +395,9 @@ def _towers(towers: Any) -> list[tuple[str, str, str]]:
 
 
 def _tiles(evaluation: Mapping[str, Any], names: Mapping[str, str]) -> Score | None:
-    values = {key: _figure(evaluation[key], "mean recall_at 5") for key in names}
+    values = {key: _figure(evaluation[key], "mean mrr") for key in names}
     found = {key: Value(value) for key, value in values.items() if value is not None}
-    return Score("recall_at_5", "R@5, mean of both directions", found) if found else None
+    return Score("mrr", "mean reciprocal rank, both directions", found, decimal=True) if found else None
 
 
 def _protocol(protocol: Any, columns: tuple[str, str]) -> str:

@@ -32,6 +32,7 @@ class Score:
     key: str
     label: str
     values: dict[str, Value]
+    decimal: bool = False  # 0.300 instead of 30.0 %
 
 
 def scores(evaluation: dict[str, Any], contestants: Iterable[str] = CONTESTANTS) -> list[Score]:

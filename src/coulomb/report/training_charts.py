@@ -74,7 +74,7 @@ GROUPS: dict[str, list[SmallChart]] = {
         SmallChart("Speed", "images per second", "Training throughput.", {"images_per_second": ""}),
     ],
 }
-RECALL = {"recall_at_1": "R@1", "recall_at_5": "R@5", "recall_at_10": "R@10"}
+RECALL = {"recall_at_1": "R@1", "recall_at_5": "R@5", "recall_at_10": "R@10", "mrr": "MRR"}
 ELSEWHERE = {
     "step",
     "epoch",

@@ -212,7 +212,7 @@ def _refusal(
     ids: Ids, names: Names, sizes: Ids, component: Ids, fraction: float, tested: int, alike: Sequence[Any] | None
 ) -> str:
     if len(ids) < 2:
-        return f"{counted(len(ids), 'row')}: too few to hold out a test set"
+        return f"{counted(len(ids), 'row')} cannot be split; give at least 2 rows, or a test set (--test)"
     refusal = (
         f"test_fraction={fraction}: only {tested} of {len(ids)} rows can be held out so that no {_either(names)} is in both "
         f"parts. {_largest(ids, names, sizes, component)} "

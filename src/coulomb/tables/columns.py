@@ -97,7 +97,8 @@ def parse_columns(columns: "str | Column | Sequence[str | Column]") -> tuple[Col
         )
     if all(column.negative for column in parsed):
         raise InputError(
-            f"columns: {first_few(names)} is marked ':{NEGATIVE}', and no column is left for it to be apart from"
+            f"columns: {first_few(names)} {'are all' if len(names) > 1 else 'is'} marked ':{NEGATIVE}'; give the column that "
+            f"finds its cells, too, and the column of right answers"
         )
     return parsed
 

@@ -243,7 +243,7 @@ def _cached(
     views = plan.config.cached_views if KINDS[tower.kind].decoded else 1
     path = loop.folder.path / f"features-{plan.place(column)}.f32"
     encoder.to(loop.device)
-    cache = FeatureCache(path, distinct, views=views, dim=encoder.backbone_dim, seed=plan.config.seed)
+    cache = FeatureCache(path, distinct, views=views, dim=encoder.backbone_dim, seed=plan.config.seed, of=tower.kind)
     read = Samples(
         plan.table.with_cells({column: cells[column]}),
         {column: kinds[column]},

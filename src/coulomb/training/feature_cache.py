@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.ground.errors import InputError, LostProcessError
+from coulomb.ground.errors import InputError, LostProcessError, counted
 from coulomb.ground.files import write_json
 from coulomb.ground.randomness import generator
 from coulomb.ground.reading import read_object, whole
@@ -46,9 +46,13 @@ class FeatureCache:
         dim: F.
         seed: of the views.
         neighbors: K; 0 for none.
+        of: what a row is called in messages.
     """
 
-    def __init__(self, path: Path, indices: np.ndarray, *, views: int, dim: int, seed: int, neighbors: int = 0):
+    def __init__(
+        self, path: Path, indices: np.ndarray, *, views: int, dim: int, seed: int, neighbors: int = 0, of: str = "image"
+    ):
+        self.of = of
         self.path, self.marker = path, path.with_suffix(".json")
         self.indices, self.positions = indices, position_tensor(indices)
         self.shape, self.seed = (len(indices), views, dim), seed
@@ -105,8 +109,8 @@ class FeatureCache:
     ) -> None:
         self._require_space(done)
         log.info(
-            "computing the features of %d views of %d images once: %.3g MiB in %s%s",
-            self.shape[1], len(self.indices), self.nbytes / 2**20, self.path,
+            "computing the features of %s of %s once: %.3g MiB in %s%s",
+            counted(self.shape[1], "view"), counted(len(self.indices), self.of), self.nbytes / 2**20, self.path,
             f", {done} of {self.blocks} blocks are there" if done else "",
         )  # fmt: skip
         missing = self.indices[done * BLOCK :]

@@ -192,6 +192,14 @@ def test_text_of_a_figure_within_its_threshold():
     assert "0.00125 (not above the threshold 0.01)" in render(found)
 
 
+def test_a_remedy_that_is_printed_above_is_not_repeated():
+    steps = ["Ask `coulomb doctor RUN`.", "Train longer.", "Use larger images."]
+    found = diagnose(evidence(evaluation={"verdict": {"level": "nothing_measurable", "next": steps}}))
+    assert "What to do: Train longer." in verdict_lines(found)
+    assert "What to do" not in verdict_lines(found, steps) and "nothing-learned" in verdict_lines(found, steps)
+    assert "What to do: Train longer. Use" in render(found)
+
+
 def test_unknown_checks_are_listed_with_their_reasons():
     found = diagnose(evidence())
     (line,) = [line for line in verdict_lines(found).splitlines() if "no queue" in line]

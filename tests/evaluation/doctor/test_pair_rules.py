@@ -15,7 +15,8 @@ def of_columns(**parts):
     look = {"second_std": 0.9, "second_rank": 20.0, "modality_gap": 0.7} | parts.pop("look", {})
     step = {"temperature": 0.03} | parts.pop("step", {})
     data = COLUMNS | {"distinct": {"image": 900, "caption": 800}} | parts.pop("data", {})
-    return cases.evidence("clip", options=LIMIT, look=look, step=step, data=data, **parts)
+    options = LIMIT | parts.pop("options", {})
+    return cases.evidence("clip", options=options, look=look, step=step, data=data, **parts)
 
 
 CASES = [
@@ -45,3 +46,32 @@ def test_each_threshold(name, expected, evidence):
 
 def test_runs_on_images_are_not_judged():
     assert {state(rule.name, cases.evidence()) for rule in PAIR_RULES} == {"unknown"}
+
+
+def test_a_queue_of_pairs_is_judged():
+    queue = {"same_cells": "left_out", "queue_size": 4096, "momentum": 0.99}
+    held = {"queue_age_mean": 50.0, "update_ratio": 0.02}
+
+    def run(**changes):
+        return of_columns(options=queue | changes, step=held, data={"train": 1000})
+
+    assert state("queue-stale", run()) == "sick"  # 50 updates of 2% of the weights each
+    assert state("queue-larger-than-data", run()) == "unknown"  # a row's own keys are left out
+    assert state("queue-larger-than-data", run(same_cells="negative")) == "sick"
+    verdicts = diagnose(run(same_cells="negative"))["verdicts"]
+    assert "same_cells=left_out" in next(each["remedy"] for each in verdicts if "larger" in each["name"])
+    assert state("momentum-wrong", run()) == "well" and state("momentum-wrong", run(momentum=0.1)) == "sick"
+    assert state("momentum-wrong", run(queue_size=0)) == "unknown"
+    assert {state(name, of_columns()) for name in ("queue-stale", "queue-larger-than-data")} == {"unknown"}
+
+
+def test_the_start_of_runs_on_columns_is_known():
+    kinds = {"columns": {"image": "image", "caption": "text"}}
+    for encoder, known in (
+        ("image=lite0,caption=transformer-small", True),
+        ("image=convnet,caption=static", True),
+        ("image=convnet,caption=static-random", False),
+    ):
+        assert of_columns(config={"encoder": encoder}, data=kinds).from_weights == known
+    found = diagnose(of_columns(config={"encoder": "image=lite0,caption=static"}, data=kinds))["checked"]
+    assert "runs on images alone" in next(each["why"] for each in found if each["name"] == "drift")

@@ -94,8 +94,12 @@ class Evidence:
 
     @property
     def from_weights(self) -> bool:
-        """True if the encoder started from weights rather than from random values."""
-        return has_weights(self.config.get("encoder"))
+        """True if the encoder, or any of several, started from weights rather than from random values."""
+        encoder, columns = self.config.get("encoder"), self.data.get("columns")
+        if not isinstance(columns, Mapping):
+            return has_weights(encoder)
+        names = (part.rpartition("=")[2] for part in str(encoder).split(","))
+        return any(name == "static" or has_weights(name) for name in names)
 
     def first(self, name: str) -> tuple[float, int] | None:
         """Returns the first value of a metric and its epoch."""

@@ -119,10 +119,10 @@ def check_queue_size(evidence: Evidence) -> Judgment:
     size, images = evidence.option("queue_size"), evidence.data.get("train")
     if not evidence.traits.queue or not size or not images:
         return unknown("there is no queue")
-    if evidence.learns_from_labels or evidence.option("exclude_own"):
+    if evidence.learns_from_labels or evidence.option("exclude_own") or evidence.option("same_cells") == "left_out":
         return unknown("keys of an image are no negatives of itself")
     views = int(evidence.config.get("n_views", 2))
-    keys = views if evidence.option("symmetric") else views - 1
+    keys = 1 if evidence.option("same_cells") else views if evidence.option("symmetric") else views - 1
     return judge(Figure("keys of each image in the queue", size / images / keys, PASSES, "above"))
 
 
@@ -139,13 +139,16 @@ def check_momentum(evidence: Evidence) -> Judgment:
     momentum = evidence.option("momentum")
     if not evidence.traits.momentum or momentum is None or evidence.option("generalized"):
         return unknown(f"{evidence.method} has no momentum encoder")
+    if evidence.option("same_cells") and not evidence.option("queue_size"):
+        return unknown("there is no momentum encoder without a queue")
     if early := too_early(evidence):
         return early
     default = "cosine" if evidence.method == "byol" else "constant"
     schedule = evidence.option("momentum_schedule") or default
     start = remaining_start(float(momentum), evidence.planned, schedule)
     figure = Figure("share of its random start in the momentum encoder", start, START, "above")
-    if evidence.option("queue_size") and not figure.crossed:
+    kept = evidence.option("same_cells") and evidence.from_weights  # its start is then not random
+    if evidence.option("queue_size") and (kept or not figure.crossed):
         return judge(Figure("momentum", float(momentum), QUICK, "below"))
     return judge(figure)
 
@@ -197,7 +200,9 @@ def _shorter_queue(evidence: Evidence) -> str:
     return advice(
         evidence,
         ("make the queue shorter than half the training images", Option("option queue_size", half)),
-        ("or exclude an image's own keys", Option("option exclude_own", True)),
+        ("or leave a row's own keys out", Option("option same_cells", "left_out"))
+        if evidence.option("same_cells")
+        else ("or exclude an image's own keys", Option("option exclude_own", True)),
     )
 
 

@@ -1,7 +1,7 @@
 """Diagnoses as text for a terminal."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coulomb.evaluation.doctor.rule import SICK, UNKNOWN, WARNING, WELL
@@ -39,17 +39,29 @@ def summary(diagnosis: dict[str, Any]) -> str:
     return f"{' and '.join(parts)}: {checks}"
 
 
-def verdict_lines(diagnosis: dict[str, Any]) -> str:
-    """Returns the summary, two lines per verdict and one per reason for missing checks, for the end of a training."""
+def verdict_lines(diagnosis: dict[str, Any], steps: Sequence[str] = ()) -> str:
+    """Returns the summary, two lines per verdict and one per reason for missing checks, for the end of a training.
+
+    ``steps``: those of the evaluation's verdict, which are printed above; a remedy that repeats them is left out.
+    """
     lines = ["doctor: " + summary(diagnosis)]
     for verdict in diagnosis["verdicts"]:
-        lines += ["  " + headline(verdict), f"    What to do: {verdict['remedy']}"]
+        lines.append("  " + headline(verdict))
+        if not repeats(verdict["remedy"], steps):
+            lines.append(f"    What to do: {verdict['remedy']}")
     reasons: dict[str, list[str]] = {}
     for check in diagnosis["checked"]:
         if check["state"] == UNKNOWN:
             reasons.setdefault(check["why"], []).append(check["name"])
     lines += [f"  not checked: {', '.join(names)} ({why})" for why, names in reasons.items()]
     return "\n".join(lines)
+
+
+def repeats(remedy: str, steps: Sequence[str]) -> bool:
+    """Returns True for a remedy that consists of ``steps`` alone, see ``NOTHING_LEARNED``."""
+    for step in steps:
+        remedy = remedy.replace(step, "")
+    return not remedy.strip()
 
 
 def headline(verdict: dict[str, Any]) -> str:

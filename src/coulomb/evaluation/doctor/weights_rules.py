@@ -56,6 +56,8 @@ def check_forgetting(evidence: Evidence) -> Judgment:
 def _not_compared(evidence: Evidence) -> Judgment | None:
     if evidence.drift:
         return None
+    if evidence.data.get("columns"):
+        return unknown("it is measured for runs on images alone")
     if not evidence.from_weights:
         return unknown("the run did not start from weights")
     return unknown("the run was not evaluated; run coulomb evaluate")

@@ -95,7 +95,9 @@ def read_csv(path: Path, delimiter: str, header: list[str] | None = None, quotes
                 block *= 8
                 continue
             require_utf8(path)
-            raise InputError(f"{visible(path)}: not a readable table ({visible(error)})") from None
+            raise InputError(
+                f"{visible(path)}: not a readable table ({visible(error)}); put cells that contain {delimiter!r} in quotes"
+            ) from None
     columns = {}
     for name in header:
         text = table.column(name).slice(first)

@@ -5,7 +5,9 @@ from dataclasses import replace
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.text import safe_name
 from coulomb.models.build_pair import is_pair
+from coulomb.models.names import is_local, is_published
 from coulomb.models.tuning import Tune
+from coulomb.models.user_code import is_user_code
 from coulomb.tables import Columns
 from coulomb.tables.columns import Column
 from coulomb.training.plan.config import Config
@@ -117,6 +119,10 @@ def marked_pairs(config: Config, towers: tuple[TowerPlan, ...]) -> tuple[TowerPl
 
 def require_fitting(name: str, kind: str, encoder: str) -> None:
     """Raises `InputError` if an encoder by name is of another kind than its column, does not exist or is not installed."""
+    if "/" in encoder and not (is_local(encoder) or is_published(encoder) or is_user_code(encoder)):
+        raise InputError(
+            f"encoder={encoder!r}: there is no such folder; check the path, or give hf:{encoder}@weights for one of the hub"
+        )
     if not KINDS[kind].fits(encoder):
         raise InputError(
             f"encoder={encoder!r}: does not read {kind}s, which the column {name!r} holds; give the encoder of each column, "

@@ -1,6 +1,7 @@
 """The plan of a run on columns: a tower for each, one way of contrasting them, and what each tower begins from."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -197,11 +198,15 @@ class ColumnsPlan(Steps):
 
     def fingerprints(self) -> dict[str, Any]:
         """Returns the fingerprints of the data, and of separate held-out data."""
-        names = [column.name for column in self.columns]
-        return {
-            "data": column_fingerprint(self.table, names),
-            "test": None if self.test_table is None else column_fingerprint(self.test_table, names),
-        }
+        return table_fingerprints(self.table, self.test_table, [column.name for column in self.columns])
+
+
+def table_fingerprints(table: Columns, test_table: Columns | None, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the fingerprints of the columns ``names`` of the data, and of separate held-out data."""
+    return {
+        "data": column_fingerprint(table, names),
+        "test": None if test_table is None else column_fingerprint(test_table, names),
+    }
 
 
 def learned_rows(split: Split, cell_ids: np.ndarray) -> np.ndarray:

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.ground.errors import InputError, counted, did_you_mean
+from coulomb.ground.errors import DataUnavailableError, InputError, counted, did_you_mean
 from coulomb.methods import PAIR_METHODS, Method
 from coulomb.methods.options import accepted_parameters, find_method
+from coulomb.methods.several import SeveralColumns
 from coulomb.tables import Columns
 from coulomb.tables.cell_split import joint_ids, shared_cells, split_rows
 from coulomb.tables.columns import Column, open_columns, parse_columns
 from coulomb.tables.scored import ScoredPairs, open_scored_pairs
 from coulomb.training.plan.column_recipe import complete
 from coulomb.training.plan.column_towers import plan_towers
-from coulomb.training.plan.columns import ColumnsPlan
+from coulomb.training.plan.columns import ColumnsPlan, table_fingerprints
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given
 from coulomb.training.plan.resolved import Split, count_processes
@@ -39,7 +40,7 @@ def resolve_columns(options: Given | Mapping[str, Any]) -> ColumnsPlan:
     """
     given = Given.of(options)
     asked = Config(**given.named)
-    plan = _plan(given, asked, new=True)
+    plan = _plan(given, asked)
     if plan.config.out is None:
         return replace(plan, config=replace(plan.config, out=str(free_folder(plan.table.name, plan.config.method))))
     return plan
@@ -56,12 +57,9 @@ def reopen_columns(
     given = Given.of(options or {})
     config = load_config(folder.config)
     config = replace(given.resumed(config, folder) if trains else config, out=str(folder.path))
-    plan = _plan(given, config, new=False, trains=trains)
-    saved, now = read_split(folder), plan.split_record()
-    if changes := changed(saved["fingerprints"], now["fingerprints"]):
-        raise InputError(
-            f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
-        )
+    saved = read_split(folder)
+    plan = _plan(given, config, trains=trains, began=saved["fingerprints"])
+    now = plan.split_record()
     for part in ("train", "test"):
         if saved[part] != now[part]:
             raise InputError(
@@ -71,25 +69,45 @@ def reopen_columns(
     return plan
 
 
-def _plan(given: Given, config: Config, *, new: bool, trains: bool = True) -> ColumnsPlan:
-    """Opens the data and resolves all names; ``new``: fill in what ``config``, a user's options, leaves open."""
+def _plan(given: Given, config: Config, *, trains: bool = True, began: Mapping[str, Any] | None = None) -> ColumnsPlan:
+    """Opens the data and resolves all names.
+
+    ``began``: fingerprints of the data with which an existing run, in the folder ``config.out``, began; without, what
+    ``config``, a user's options, leaves open is filled in.
+    """
     asked = parse_columns(str(config.columns))
     if len(asked) > 1 == sum(not column.negative for column in asked):
         raise InputError(
             f"columns={config.columns!r}: hard negatives need two columns that belong together; give their second column too"
         )
     _require_options(given, config, several=len(asked) > 1)
-    table, test_table, scored = open_tables(given, config, asked)
+    try:
+        table, test_table, scored = open_tables(given, config, asked)
+    except DataUnavailableError:
+        raise
+    except InputError as error:
+        if began is None:
+            raise
+        raise InputError(f"{config.out!r}: the data of the run cannot be opened: {error}; put them back") from None
     kinds = table.kinds
     names = tuple(column.name for column in asked)
+    if began is not None and (changes := changed(began, table_fingerprints(table, test_table, names))):
+        raise InputError(
+            f"{config.out!r}: the data changed since the run began: {changes}; restore them, or start a new run"
+        )
     ids = joint_ids([table] if test_table is None else [table, test_table], names)
     cell_ids, test_ids = ids[0], ids[-1]
     split = _split(config, table, test_table, asked, cell_ids, test_ids, scored)
     towers = plan_towers(config, table, asked, split)
-    if new:
+    if began is None:
         negatives = any(column.negative for column in asked)
         config = complete(given.named, config, towers, len(split.train), several=len(names) > 1, negatives=negatives)
     method = _method(given, config, several=len(names) > 1)
+    if issubclass(method, SeveralColumns):
+        try:
+            method.require_options(config.method_options, tuple(column.name for column in asked if column.negative))
+        except ValueError as error:
+            raise InputError(f"method={config.method!r}: {error}") from None
     return ColumnsPlan(
         config,
         table,
@@ -142,7 +160,11 @@ OF_IMAGES = {
     "layer_decay": 1.0,
     "preset": "small",
 }
-OF_ONE_COLUMN = ("n_views", "head_layers", "head_hidden_dim")
+OF_ONE_COLUMN = {
+    "n_views": 1,
+    "head_layers": Config.head_layers,
+    "head_hidden_dim": None,
+}  # config.yaml has these values
 
 
 def _require_options(given: Given, config: Config, *, several: bool) -> None:
@@ -156,8 +178,8 @@ def _require_options(given: Given, config: Config, *, several: bool) -> None:
             raise InputError(f"{name}={value!r}: is for runs on images alone; leave it out with columns")
     if config.channels not in (None, 3):
         raise InputError(f"channels={config.channels}: pictures of a column have 3; leave it out")
-    for name in OF_ONE_COLUMN if several else ():
-        if name in given.named:
+    for name, default in OF_ONE_COLUMN.items() if several else ():
+        if given.named.get(name, default) != default:
             raise InputError(
                 f"{name}={given.named[name]!r}: has no effect on several columns, which have one view and no head each; "
                 "leave it out"

@@ -68,7 +68,7 @@ class LivePairs(EveryFewEpochs):
             pairs = distinct_pairs(self.plan.test_ids[self.rows][kept.numpy()][:, places])
             scores = pair_retrieval(first[kept][pairs.first_rows], second[kept][pairs.second_rows], pairs.correct)
             line |= {f"recall_at_{k}": value for k, value in scores["mean"]["recall_at"].items()}
-            module.latest_recall = line["recall_at_5"]
+            line["mrr"] = module.latest_mrr = scores["mean"]["mrr"]
         self.journal.write(line)
 
     def features(self, column: str, device: torch.device) -> tuple[Tensor, Any]:

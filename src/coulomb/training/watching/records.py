@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import TQDMProgressBar
 
+from coulomb.kinds.text.column import TokenColumn
 from coulomb.tables import Samples
 from coulomb.tables.check import rounded_sentence
 from coulomb.training.order import TrainingBatch
@@ -166,7 +167,10 @@ class CorruptImages(pl.Callback):
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Logs which images were rounded to 8 bits, if they were first decoded during the training."""
         for store in self.stores:
-            new = sorted(store.rounded - self.named[id(store)])
+            cut = [
+                cells.cut for cells in store.table.columns.values() if isinstance(cells, TokenColumn)
+            ]  # counted before
+            new = [row for row in sorted(store.rounded - self.named[id(store)]) if not any(each[row] for each in cut)]
             if new and trainer.is_global_zero:
                 log.info("%s", rounded_sentence([store.item_id(position) for position in new]))
 
@@ -232,8 +236,8 @@ def _figures(module: Any) -> dict[str, str]:
     }
     if (knn := getattr(module, "latest_knn", None)) is not None:
         figures["kNN"] = f"{knn:.1%}"
-    if (recall := getattr(module, "latest_recall", None)) is not None:
-        figures["R@5"] = f"{recall:.1%}"
+    if (mrr := getattr(module, "latest_mrr", None)) is not None:
+        figures["MRR"] = f"{mrr:.3f}"
     return figures
 
 
