@@ -8,8 +8,8 @@ from torch import nn
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.blocks import ordered_blocks
+from coulomb.models.library_models import HFBackbone
 from coulomb.models.lora import adapted_layers, add_lora, merge_lora, merged
-from coulomb.models.published import HFBackbone
 
 pytest.importorskip("peft", reason="peft is not installed")
 

@@ -23,6 +23,7 @@ from coulomb.models.backbones import (
 )
 from coulomb.models.encoder import Encoder
 from coulomb.models.installed import build_installed, installed_encoders
+from coulomb.models.library_models import as_backbone
 from coulomb.models.lite0 import Lite0
 from coulomb.models.names import Published, is_published, parse_name
 from coulomb.models.preprocessing import Preprocessing
@@ -267,8 +268,9 @@ def wrap_encoder(
 ) -> ImageNetwork:
     """Makes an encoder of a module that maps images [B, C, S, S] to features [B, F] or to maps [B, F, h, w].
 
-    Maps are averaged over h and w. ``feature_dim`` is measured by a dry run in eval mode on the device of the module, which
-    changes neither its buffers and mode nor the random state.
+    Maps are averaged over h and w, and a model of transformers or timm is used without its head, see
+    `coulomb.models.library_models.as_backbone`. ``feature_dim`` is measured by a dry run in eval mode on the device of the
+    module, which changes neither its buffers and mode nor the random state.
 
     Args:
         module: the module. It receives normalized images.
@@ -289,7 +291,7 @@ def wrap_encoder(
     if first is not None:
         normalize.to(first.device)
     config = {"kind": OWN_MODULE, "name": type(module).__name__, "channels": channels, "image_size": image_size}
-    encoder = ImageNetwork(module, normalize, feature_dim=0, config=config)
+    encoder = ImageNetwork(as_backbone(module), normalize, feature_dim=0, config=config)
     encoder.feature_dim = measure_feature_dim(encoder, encoder.name, channels, image_size)
     return encoder
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from safetensors import safe_open
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.models.library_models import HFBackbone
 from coulomb.models.library_preprocessing import first_line, of_timm, of_transformers
 from coulomb.models.names import LIBRARIES, Published, parse_name
 from coulomb.models.preprocessing import Preprocessing
@@ -49,29 +50,6 @@ def _import_error(kind: str, error: BaseException) -> InputError:
             "" if kind == "timm" else ", or remove it"
         )
     return InputError(f"encoder={kind}:…: {LIBRARIES[kind]} is installed but cannot be imported ({why}){hint}")
-
-
-class HFBackbone(nn.Module):
-    """Backbone around a transformers model: images [B, C, S, S] → features [B, F].
-
-    Features are the ``pooler_output`` of the model if it has one, else the mean of its last hidden state over tokens or
-    positions. An optional pooling layer is omitted, because published weights often lack it.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        parameters = inspect.signature(model.forward).parameters
-        self.options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in parameters else {}
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Returns features [B, F]."""
-        output = self.model(pixel_values=images, **self.options)
-        pooled = getattr(output, "pooler_output", None)
-        if pooled is not None:
-            return pooled.flatten(1)
-        last: Tensor = output.last_hidden_state
-        return last.mean(dim=1) if last.ndim == 3 else last.mean(dim=(2, 3))
 
 
 def build_hf(

@@ -122,7 +122,7 @@ def open_columns(
             (columns ``image`` and ``caption``, or as the table names it) · an address of .parquet or .tar shards ·
             ``user/name`` or ``hub:name`` of the hub, with ``:split`` · a ``datasets.Dataset`` · a dictionary of lists or
             arrays · a list of texts for one column · a list of tuples, one cell per column · a list of dictionaries · a
-            table of pandas or pyarrow.
+            table of pandas, polars or pyarrow.
         columns: see `parse_columns`; ``age+height`` joins columns of numbers to vectors, see `joined_names`.
         root: the folder that paths of images are relative to and cannot leave; default the folder of the file.
         labels: None uses a column with a usual name (``label``, ``class``, …) if it holds classes; False or "none" uses

@@ -9,12 +9,13 @@ from coulomb.ground.text import first_few, portable, visible
 from coulomb.tables.shards.addresses import is_local, matching_files, named_shards, names_shards, shard_suffixes
 from coulomb.tables.sheets.folder import open_image_folder
 from coulomb.tables.sheets.hub import open_dataset, open_hub_sheet
-from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_table
+from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_polars, open_table
 from coulomb.tables.sheets.parquet import describe_sheet, open_parquet_sheet
 from coulomb.tables.sheets.sheet import Sheet
 from coulomb.tables.sheets.tar import open_tar_sheet
 from coulomb.tables.sheets.text_files import TEXT_FILES, open_text_files
 from coulomb.tables.sources.files import require_one_part, scan_folder
+from coulomb.tables.sources.frames import collected, is_frame
 from coulomb.tables.sources.hub import HUB_NAME
 from coulomb.tables.sources.remote_parquet import remote_footers
 from coulomb.tables.table import Table
@@ -50,13 +51,15 @@ def _open_object(data: Any, asked: Sequence[str]) -> Sheet:
         return open_arrow(data)
     if library == "pandas" and hasattr(data, "columns"):
         return open_pandas(data)
+    if library == "polars" and is_frame(data):
+        return open_polars(collected(data))
     if isinstance(data, Mapping):
         return open_mapping(data)
     if isinstance(data, list | tuple):
         return open_list(list(data), asked)
     raise InputError(
         f"data is a {type(data).__name__}; give a file, a folder, a dictionary of lists, a list of rows, or a table of "
-        "pandas, pyarrow or datasets"
+        "pandas, polars, pyarrow or datasets"
     )
 
 

@@ -98,6 +98,17 @@ def open_pandas(frame: Any) -> Sheet:
     return Sheet("data frame", "pandas", len(frame), names, read)
 
 
+def open_polars(frame: Any) -> Sheet:
+    """Opens a data frame of polars."""
+    objects = [name for name, kind in frame.schema.items() if str(kind) == "Object"]  # images, which Arrow has not
+    table = frame.drop(objects).to_arrow()
+
+    def read(name: str) -> Any:
+        return frame[name].to_list() if name in objects else table.column(name)
+
+    return Sheet("data frame", "polars", frame.height, list(frame.columns), read)
+
+
 def _require_distinct(names: Sequence[str], where: str) -> None:
     if repeated := [name for name in dict.fromkeys(names) if list(names).count(name) > 1]:
         raise InputError(f"{visible(where)}: column {first_few(repeated)} occurs more than once; rename one of them")

@@ -18,13 +18,15 @@ from coulomb.tables.shards.addresses import is_local, matching_files, named_shar
 from coulomb.tables.source import Source
 from coulomb.tables.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
 from coulomb.tables.sources.files import open_file_list, open_folder, require_one_part, scan_folder
+from coulomb.tables.sources.frames import is_frame, is_series, open_frame
 from coulomb.tables.sources.hub import HUB_NAME, HubSource, image_columns, open_hub, open_parquet, read_footer
+from coulomb.tables.sources.loaders import dataset_of
 from coulomb.tables.sources.objects import DatasetSource, ImageListSource
 from coulomb.tables.sources.remote_parquet import open_remote_parquet
 from coulomb.tables.sources.tar import open_tar
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
-_TABLES = {"file list", "parquet", "hub", "tar"}
+_TABLES = {"file list", "parquet", "hub", "tar", "data frame"}
 
 
 def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None) -> Source:
@@ -35,7 +37,9 @@ def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None
             pattern such as ``data/train-*.parquet`` · .tar shards in the layout of WebDataset · an address of shards, local or
             ``https://…/train-{0000..0999}.tar``, ``s3://…``, ``hf://…`` · a .csv or .tsv list of paths · .npy, .npz ·
             ``user/name`` or ``hub:name`` of the hub, with ``:split`` · an array, an (images, labels) pair of arrays · a torch
-            ``Dataset`` or ``datasets.Dataset`` · a ``Source``. Existing files take precedence over names.
+            ``Dataset``, or a ``DataLoader``, of which the data set is used · ``datasets.Dataset`` · a data frame of pandas or
+            polars, or a table of Arrow, with a column of paths, bytes, Pillow images or arrays · a ``Source``. Existing files
+            take precedence over names.
         labels: None uses the labels of the source; False or "none" ignores them; another string names the label column of
             a table; a sequence gives one label per image (−1 = unknown).
         root: the folder that the paths of a file list are relative to and cannot leave; default the folder of the list.
@@ -50,7 +54,7 @@ def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None
     if isinstance(data, (str, Path)):
         source = _open_named(data, column, folder)
     else:
-        source = _open_object(data, column, labels)
+        source = _open_object(data, column, labels, folder)
     if column is not None and source.kind not in _TABLES and not str(data).lower().endswith(".npz"):
         raise InputError(
             f"labels={visible(column)!r}: a {source.kind} has no columns; give 'none' or one label per image"
@@ -82,8 +86,8 @@ def open_images(images: Any) -> Source:
 
 def open_files(data: Any, *, labels: Any = None) -> Source:
     """Opens a list of images or the path of a single image file, and everything else by `open_source`."""
-    if isinstance(data, list):
-        return ImageListSource(data)
+    if isinstance(data, list) or is_series(data):
+        return ImageListSource(list(data))
     path = Path(data).expanduser() if isinstance(data, str | Path) and "\0" not in str(data) else None
     if path is not None and path.is_file() and path.suffix.lower() not in _FILES:
         return ImageListSource([path])
@@ -123,9 +127,9 @@ def _with_labels(source: Source, labels: Any) -> Source:
     return source
 
 
-def _open_object(data: Any, column: str | None, labels: Any) -> Source:
+def _open_object(data: Any, column: str | None, labels: Any, root: Path | None) -> Source:
     if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__array__") for part in data):
-        source = _open_object(data[0], column, labels)
+        source = _open_object(data[0], column, labels, root)
         if labels is None:
             source.labels, source.class_names = read_labels(np.asarray(data[1]), len(source), "labels")
         return source
@@ -135,7 +139,16 @@ def _open_object(data: Any, column: str | None, labels: Any) -> Source:
         return ArraySource(data)
     if isinstance(data, torch.Tensor):
         return ArraySource(data.detach().cpu().numpy(), layout="NCHW" if data.ndim == 4 else None)
+    if is_frame(data):
+        return open_frame(data, label_column=column, root=root)
+    if isinstance(data, torch.utils.data.DataLoader):
+        data = dataset_of(data)
     if type(data).__module__.split(".")[0] == "datasets":
+        if type(data).__name__.startswith("Iterable"):
+            raise InputError(
+                f"data={type(data).__name__}: a streamed data set has no items by number; load it without streaming=True, or "
+                "give the addresses of its shards (hf://datasets/USER/NAME/data/train-*.parquet)"
+            )
         if hasattr(data, "features"):
             return HubSource(data, name="datasets.Dataset", label_column=column)
         raise InputError(f"data={type(data).__name__}: choose one split, for example data['train']")
@@ -143,7 +156,8 @@ def _open_object(data: Any, column: str | None, labels: Any) -> Source:
     if isinstance(data, torch.utils.data.Dataset) or (is_map and not isinstance(data, (list, tuple, dict, bytes))):
         return DatasetSource(data, labels=None if column is not None else labels)
     raise InputError(
-        f"data is a {type(data).__name__}; give 'digits', a path, a hub name, a NumPy array, a torch Dataset or a Source"
+        f"data is a {type(data).__name__}; give 'digits', a path, a hub name, a NumPy array, a data frame, a torch Dataset or "
+        "a Source"
     )
 
 

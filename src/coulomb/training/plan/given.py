@@ -12,6 +12,7 @@ from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, Method
 from coulomb.methods.options import OWN, find_method, installed_methods, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
+from coulomb.tables.sources.frames import is_series
 from coulomb.training.plan.config import LOGGERS, Config, check_names
 from coulomb.training.record.folder import RunFolder
 
@@ -64,7 +65,8 @@ class Given:
             for name, value in options.items()
             if value is not None or name not in OBJECTS
         }
-        data, test = named.get("data"), named.get("test")
+        objects: list[Any] = [named.get("data"), named.get("test")]
+        data, test = (list(each) if is_series(each) else each for each in objects)
         for name, value in (("data", data), ("test", test)):
             if value is not None:
                 named[name] = data_name(value)
