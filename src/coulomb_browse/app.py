@@ -70,7 +70,7 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
     async def image(request: Request) -> Response:
         position = session.position(request.path_params["position"])
         async with decoding:
-            content = await run_in_threadpool(preview, session.index, position)
+            content = await run_in_threadpool(preview, session.index, position, session.bands)
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
     async def start(request: Request) -> Response:

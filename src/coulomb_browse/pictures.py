@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from coulomb.ground.errors import InputError
-from coulomb.kinds.image.decode import decode
+from coulomb.kinds.image.bands import Bands
+from coulomb.kinds.image.decode import decode, read_bands
+from coulomb.kinds.image.false_color import false_color
 from coulomb.kinds.image.picture import Picture
 from coulomb.kinds.image.thumbnail import make_thumbnail
 
@@ -25,10 +27,10 @@ MOST_UPLOADS = 64  # pictures in memory; the oldest is forgotten
 UPLOAD_SIDE = 1024  # pixels: as large as any encoder looks at
 
 
-def preview(index: "Index", position: int) -> bytes:
+def preview(index: "Index", position: int, bands: Bands | None = None) -> bytes:
     """Returns the image at ``position`` as JPEG of at most 1600 pixels; the bytes of a file are never sent as they are.
 
-    An image of a table, which is no file, is its thumbnail.
+    An image of a table, which is no file, is its thumbnail. Of ``bands``, those of the encoder, the first three are shown.
 
     Raises:
         InputError: its file is outside the root of the index (by a link or "..") or gone.
@@ -37,7 +39,12 @@ def preview(index: "Index", position: int) -> bytes:
     path = index.paths[position]
     if not path:
         return index.thumbnail(position)
-    picture, _ = decode(allowed_file(index, Path(path)), index.ids[position], at_least=SIDE // 2)
+    file = allowed_file(index, Path(path))
+    if bands is not None:
+        picture = read_bands(file, index.ids[position])
+        bands.require(picture, index.ids[position])
+        return _jpeg(false_color(picture, bands), SIDE)
+    picture, _ = decode(file, index.ids[position], at_least=SIDE // 2)
     return _jpeg(picture, SIDE)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coulomb.ground.errors import InputError
+from coulomb.index.encoders import bands_of
+from coulomb.kinds.image.bands import Bands
 from coulomb_browse.groups import Grouping, index_groupings
 from coulomb_browse.jobs import Jobs, Say
 from coulomb_browse.maps import image_maps, index_fingerprint
@@ -69,6 +71,11 @@ class Session:
     def _count(self) -> str:
         return f"{len(self.index)} {self.index.kind}s"
 
+    @property
+    def bands(self) -> Bands | None:
+        """The bands that the encoder takes; None for photos and texts."""
+        return bands_of(self.index.info["encoder"])
+
     @cached_property
     def places(self) -> dict[str, int]:
         """The position of each id."""
@@ -94,12 +101,13 @@ class Session:
     def start(self) -> dict[str, Any]:
         """Returns what the page shows first."""
         info = self.index.info
+        bands = self.bands
         return {
             "name": Path(self.index.path).name,
             "kind": self.index.kind,
             "images": len(self.index),
             "words": {"able": not self.no_words, "why": self.no_words, "most": MOST_WORDS},
-            "encoder": info["encoder"]["name"],
+            "encoder": info["encoder"]["name"] if bands is None else f"{info['encoder']['name']} · {bands.shown}",
             "features": info["features"],
             "stamp": self.stamp,
             "groupings": {name: grouping.describe() for name, grouping in self.groupings.items()},

@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.bands import Bands
+from coulomb.kinds.image.picture import CorruptImage
 from coulomb_browse.pictures import MOST_UPLOADS, SIDE, Uploads, preview
 
 
@@ -96,3 +98,18 @@ def test_uploads_are_kept_in_memory_until_there_are_too_many():
     with pytest.raises(InputError, match="drop it on the page again"):
         uploads[keys[0]]
     assert uploads.add(file.getvalue()) == keys[-1]
+
+
+def test_of_bands_those_that_the_encoder_uses_first_are_shown(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    values = np.zeros((5, 40, 40), np.uint16)
+    values[4, :20], values[1, :, :20] = 3000, 900  # becomes red above and green on the left
+    tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack", planarconfig="separate")
+    bands = Bands(5, (5, 2, 1), (0.0,) * 3, (1.0,) * 3, (0.0,) * 3)
+    shown = np.asarray(Image.open(io.BytesIO(preview(index_of(tmp_path / "a.tif", tmp_path), 0, bands)))).astype(int)
+    assert (shown[5, 35] > [150, -1, -1]).all()
+    assert shown[5, 35, 1] < 90
+    assert shown[35, 5, 1] > 150
+    assert shown[35, 5, 0] < 90
+    with pytest.raises(CorruptImage, match="has 5 channels, and the training images have 6"):
+        preview(index_of(tmp_path / "a.tif", tmp_path), 0, Bands(6, (1, 2, 3)))

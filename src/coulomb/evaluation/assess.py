@@ -23,7 +23,7 @@ from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given, data_name
 from coulomb.training.plan.opened import AnyPlan
 from coulomb.training.plan.prepare import measure, open_data, prepare
-from coulomb.training.record.folder import RunFolder
+from coulomb.training.record.folder import RunFolder, stored_bands
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.provenance import environment
 
@@ -155,7 +155,7 @@ def transfer(
     }
     config = dataclasses.replace(trained_on, **names, **split)
     sources = open_labeled(config, data, test)
-    prepared = prepare(config, sources, measure(config, *sources), progress=progress)
+    prepared = prepare(config, sources, measure(config, *sources, bands=stored_bands(folder)), progress=progress)
     k = default_neighbors(len(prepared.train.indices))
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
     views = given.build_views(trained_on, prepared.facts.image_size, prepared.facts.channels)

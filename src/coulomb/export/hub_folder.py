@@ -1,6 +1,5 @@
 """Writes an encoder of images as a folder for the Hugging Face hub: weights, description and a model card."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ def write_image_folder(
         "image_size": network.image_size,
         "channels": network.channels,
         "feature_dim": network.feature_dim,
-        "canvas": None if canvas is None else dataclasses.asdict(canvas),
+        "canvas": None if canvas is None else canvas.to_dict(),
     }
     write_json(folder / CONFIG, description)
     write_text(folder / CARD, card(network, facts, evaluation, code, published=published, classes=classes))

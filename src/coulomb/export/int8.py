@@ -11,6 +11,7 @@ from coulomb.export.extras import quiet
 from coulomb.export.photos import drawn, session_features
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.nearest import neighbors
+from coulomb.models.image_encoder import ImageEncoder
 from coulomb.tables import Source
 
 COMPARED = 5_000  # images at most
@@ -51,14 +52,14 @@ def quantized(network: Any, prepare: Any, photos: list[np.ndarray]) -> Any:
         return onnx.load(small)
 
 
-def measured_loss(source: Source, floats: Any, integers: Any, channels: int) -> dict[str, Any]:
+def measured_loss(source: Source, floats: Any, integers: Any, encoder: ImageEncoder) -> dict[str, Any]:
     """Returns how the nearest neighbors of images change from one onnxruntime session to another.
 
     Args:
         source: images, of which at most 5,000 are drawn.
         floats: session of the model in floats.
         integers: session of the quantized model.
-        channels: channels of the encoder.
+        encoder: the encoder.
 
     Returns:
         ``neighbors_kept``, the mean share of the 10 nearest neighbors by cosine that are the same; ``images``; and with
@@ -66,7 +67,7 @@ def measured_loss(source: Source, floats: Any, integers: Any, channels: int) -> 
         labels of the others.
     """
     indices = drawn(source, COMPARED, "int8")
-    (before, readable), (after, _) = (session_features(each, source, indices, channels) for each in (floats, integers))
+    (before, readable), (after, _) = (session_features(each, source, indices, encoder) for each in (floats, integers))
     k = min(NEIGHBORS, len(before) - 1)
     result: dict[str, Any] = {"images": len(before), "neighbors_kept": None}
     if k > 0:

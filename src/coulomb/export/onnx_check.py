@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.bands import Bands
 from coulomb.models.image_encoder import ImageEncoder
 
 BATCHES = (1, 2, 3, 64, 257)
@@ -39,8 +40,14 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
         (side // 2 + 1, 3 * side - 1),
         (side - 1, side + 5),
     ]
+    bands = None if encoder.canvas is None else encoder.canvas.bands
+    if bands is not None:
+        channels = bands.count
     groups = [
-        (batch, [generated_photo(*shape, channels, seed) for seed in range(min(batch, DISTINCT))])
+        (
+            batch,
+            [generated_bands(generated_photo(*shape, channels, seed), bands) for seed in range(min(batch, DISTINCT))],
+        )
         for batch, shape in zip(BATCHES, shapes, strict=True)
     ]
     pairs = []
@@ -81,6 +88,18 @@ def require_same(
             "allowed .1%); nothing was written"
         )
     return worst
+
+
+def generated_bands(photo: np.ndarray, bands: Bands | None) -> np.ndarray:
+    """Returns a generated photo; for bands of more than 8 bits, with values around their ranges, and some missing."""
+    if bands is None or bands.eight_bits:
+        return photo
+    low, high = np.full(bands.count, 0.0), np.full(bands.count, 1.0)
+    index = [band - 1 for band in bands.chosen]
+    low[index], high[index] = bands.low, bands.high
+    values = (low + (high - low) * (photo / 200 - 0.1)).astype(np.float32)
+    values[:2, :3] = np.nan
+    return values
 
 
 def generated_photo(height: int, width: int, channels: int, seed: int) -> np.ndarray:

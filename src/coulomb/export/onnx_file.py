@@ -10,7 +10,7 @@ from coulomb.export.network_graph import joined, network_graph
 from coulomb.export.onnx_check import check_model
 from coulomb.export.onnx_session import open_session, serialized
 from coulomb.export.photos import some_photos
-from coulomb.export.plain_code import reading_code
+from coulomb.export.plain_code import band_reading_code, reading_code
 from coulomb.export.preparation import preparation
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
@@ -39,6 +39,33 @@ session = onnxruntime.InferenceSession(pathlib.Path(__file__).with_name({model!r
 
 def encode(paths):
     """Features [N, {dim}] of files, float32; a batch of photos of one size is [B, H, W, 3]."""
+    return np.concatenate([session.run(["features"], {{"images": read(path)[None]}})[0] for path in paths])
+
+
+if __name__ == "__main__":
+    for path in sys.argv[1:]:
+        print(path, *encode([path])[0])
+'''
+OF_BANDS = '''"""Features of TIFF and .npy files: python {script} a.tif b.tif. Needs onnxruntime, numpy and tifffile."""
+import io, pathlib, sys
+import numpy as np, onnxruntime
+
+{reading}
+
+
+def read(path):
+    """All channels of a file with their stored values, {type} [H, W, {bands}]; NaN where they are missing."""
+    values = as_stored(pathlib.Path(path).read_bytes())
+    if (values.dtype == np.uint8) != ({type!r} == "uint8"):
+        raise ValueError(f"{{path}}: its values are {{values.dtype}}; the encoder was trained on other ones")
+    return values.astype({type!r})
+
+
+session = onnxruntime.InferenceSession(pathlib.Path(__file__).with_name({model!r}))
+
+
+def encode(paths):
+    """Features [N, {dim}] of files, float32; a batch of images of one size is [B, H, W, {bands}]."""
     return np.concatenate([session.run(["features"], {{"images": read(path)[None]}})[0] for path in paths])
 
 
@@ -91,8 +118,13 @@ def image_to_onnx(
     if int8 and on is None:
         raise InputError("int8=True: needs photos to calibrate and to measure the loss; give them as on (--on PHOTOS)")
     started, network, canvas = time.perf_counter(), encoder.encoder, encoder.canvas
+    if canvas is not None and canvas.bands is not None and canvas.bands.count in (1, 3):
+        raise InputError(
+            f"{encoder.name}: uses bands of images with {canvas.bands.count} channels, whose arrays mean photos elsewhere; "
+            "export a run on images of other channels"
+        )
     source = None if on is None else open_files(on, labels=labels)
-    real = [] if source is None else some_photos(source, CALIBRATION, network.channels)
+    real = [] if source is None else some_photos(source, CALIBRATION, encoder)
     graph = network_graph(network, unit)
     content = _content(encoder, canvas, graph)
     session = open_session(content)
@@ -100,15 +132,19 @@ def image_to_onnx(
     if int8:
         assert source is not None
         content = _content(encoder, canvas, quantized(graph, preparation(network, canvas), real))
-        result["int8"] = measured_loss(source, session, open_session(content), network.channels)
+        result["int8"] = measured_loss(source, session, open_session(content), encoder)
     write_atomically(path, content)
-    text = SCRIPT.format(
-        script=script.name,
-        model=path.name,
-        dim=network.feature_dim,
-        reading=reading_code(),
-        draft="" if canvas is None else DRAFT.format(side=2 * margin_canvas(network.image_size)),
-    )
+    names = {"script": script.name, "model": path.name, "dim": network.feature_dim}
+    if canvas is not None and canvas.bands is not None:
+        text = OF_BANDS.format(
+            **names,
+            reading=band_reading_code(),
+            bands=canvas.bands.count,
+            type="uint8" if canvas.bands.eight_bits else "float32",
+        )
+    else:
+        draft = "" if canvas is None else DRAFT.format(side=2 * margin_canvas(network.image_size))
+        text = SCRIPT.format(**names, reading=reading_code(), draft=draft)
     write_atomically(script, text.encode())
     return {
         "out": str(path),
@@ -132,5 +168,9 @@ def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
         how = network.preprocessing.describe()
     else:
         how = f"bilinear, short side to {network.image_size} pixels, center crop, by way of a square canvas"
+    what = "uint8 [B, H, W, C] in RGB"
+    if canvas is not None and canvas.bands is not None:
+        what = f"{'uint8' if canvas.bands.eight_bits else 'float32'} [B, H, W, {canvas.bands.count}] as stored"
+        how = f"{canvas.bands.describe()}; {how}"
     about = {"encoder": network.name, "image_size": str(network.image_size), "preparation": how}
-    return serialized(model, about, f"{network.name}: images uint8 [B, H, W, C] in RGB → features")
+    return serialized(model, about, f"{network.name}: images {what} → features")

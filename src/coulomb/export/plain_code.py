@@ -5,7 +5,8 @@ import inspect
 import textwrap
 from typing import Any
 
-from coulomb.kinds.image import decode, pixels
+from coulomb.kinds.image import band_files, decode, pixels
+from coulomb.kinds.image.bands import Bands, scaled
 from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models import ImageNetwork, backbones, lite0
 from coulomb.models.adapter import UnitLinear
@@ -13,7 +14,7 @@ from coulomb.models.backbones import ConvNet, ResNet, ViT
 from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
 
-HEAD = """import functools
+HEAD = """import functools, io, pathlib
 import numpy as np, torch
 from PIL import ExifTags, Image, ImageOps
 from safetensors.torch import load_file
@@ -68,6 +69,27 @@ def prepare(path):
 '''
 
 
+BANDS = '''
+
+def prepare(path):
+    """Pixels [{channels}, {side}, {side}] in [0, 1] of a TIFF or .npy file: bands, scaled, a square canvas, center crop."""
+    photo = as_stored(pathlib.Path(path).read_bytes())
+    if photo.shape[2] != {count} or (photo.dtype == np.uint8) != ({dtype!r} == "uint8"):
+        raise ValueError(f"{{path}}: {{photo.dtype}} {{photo.shape}}; the encoder was trained on {count} channels of {depth}")
+    photo = {scaled}
+    height, width = photo.shape[:2]
+    size = width if width == height and width in {stored} else {margin}
+    canvas = resize(photo, size).astype(np.float32) / ({unit})
+'''
+
+
+def band_reading_code() -> str:
+    """Returns source code that reads all channels of a TIFF or .npy file, copied from coulomb's functions."""
+    parts = (band_files.values_of_array, band_files.in_order, band_files.values_of_tiff, band_files.as_stored)
+    constants = f"MOST_CHANNELS = {band_files.MOST_CHANNELS}"
+    return "\n\n\n".join([constants, *(source(part, checks=True) for part in parts)])
+
+
 def reading_code(*further: Any) -> str:
     """Returns source code that reads an opened image as `ImageEncoder.encode` does, copied from coulomb's functions.
 
@@ -102,17 +124,24 @@ def plain_code(encoder: ImageNetwork, canvas: Canvas | None) -> str | None:
     shown = _network(encoder)
     if isinstance(encoder.adapter, UnitLinear):  # of a run on several columns
         return None
-    if shown is None or encoder.channels not in (1, 3) or (canvas is None and encoder.preprocessing is None):
+    bands = None if canvas is None else canvas.bands
+    if shown is None or (encoder.channels not in (1, 3) and bands is None):
+        return None
+    if canvas is None and encoder.preprocessing is None:
         return None
     definitions, network = shown
-    facts = {"side": encoder.image_size, "channels": encoder.channels}
+    facts: dict[str, Any] = {"side": encoder.image_size, "channels": encoder.channels}
     if canvas is not None:
-        prepare = CANVAS.format(
-            **facts,
-            dtype=canvas.dtype,
-            stored=sorted({canvas.size, encoder.image_size}),
-            margin=margin_canvas(encoder.image_size),
-        )
+        facts |= {
+            "dtype": canvas.dtype,
+            "stored": sorted({canvas.size, encoder.image_size}),
+            "margin": margin_canvas(encoder.image_size),
+        }
+    if bands is not None:
+        prepare = _of_bands(bands, facts)
+        reading = "\n\n\n".join([band_reading_code(), *(source(part) for part in (scaled, decode.resize))])
+    elif canvas is not None:
+        prepare = CANVAS.format(**facts)
         reading = reading_code(decode.resize, decode.to_canvas)
     else:
         assert encoder.preprocessing is not None
@@ -121,6 +150,15 @@ def plain_code(encoder: ImageNetwork, canvas: Canvas | None) -> str | None:
     adapter = "nn.Identity()" if encoder.adapter is None else f"nn.{encoder.adapter!r}"
     load = LOAD.format(network=network, adapter=adapter, dim=encoder.feature_dim)
     return HEAD + "\n\n" + "\n\n\n".join([*definitions, reading]) + "\n" + prepare + "\n" + load
+
+
+def _of_bands(bands: Bands, facts: dict[str, Any]) -> str:
+    """Returns ``prepare`` for bands; from the canvas on, it is the one for photos."""
+    chosen, ranges = list(bands.chosen), (list(bands.low), list(bands.high), list(bands.fill))
+    index = [band - 1 for band in chosen]
+    how = f"photo[..., {index}]" if bands.eight_bits else f"scaled(photo, {chosen}, {', '.join(map(str, ranges))})"
+    own = {"count": bands.count, "depth": bands.depth, "scaled": how, "unit": 255 if bands.eight_bits else 1}
+    return BANDS.format(**facts, **own) + CANVAS[CANVAS.index("    across, down") :].format(**facts)
 
 
 def _published(chosen: Preprocessing, facts: dict[str, Any]) -> str:

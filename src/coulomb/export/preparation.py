@@ -1,4 +1,7 @@
-"""The preparation of photos as an ONNX graph: uint8 [B, H, W, C] of any size → pixels [B, C, S, S] in [0, 1]."""
+"""The preparation of photos as an ONNX graph: uint8 [B, H, W, C] of any size → pixels [B, C, S, S] in [0, 1].
+
+Bands of more than 8 bits are float32 [B, H, W, c] with their stored values, see `coulomb.kinds.image.bands`.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,13 +10,14 @@ import numpy as np
 
 from coulomb.export.graph import Graph, Value
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.bands import Bands
 from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models import ImageNetwork
 from coulomb.models.preprocessing import Preprocessing
 
 OPSET = 18
 UNIT = 2.0**22  # Pillow's fixed-point weights are multiples of 1/UNIT
-FLOAT, DOUBLE, INT64 = 1, 11, 7  # types in onnx.TensorProto
+FLOAT, UINT8, DOUBLE, INT64 = 1, 2, 11, 7  # types in onnx.TensorProto
 
 
 def preparation(encoder: ImageNetwork, canvas: Canvas | None) -> Any:
@@ -34,13 +38,18 @@ def preparation(encoder: ImageNetwork, canvas: Canvas | None) -> Any:
 
     graph, side = Graph("prepare_"), encoder.image_size
     images = Value(graph, "images")
-    picture = graph("Transpose", images, perm=[0, 3, 1, 2]).cast(DOUBLE)
-    if encoder.channels == 1:
-        picture = _luma(picture)
+    bands = None if canvas is None else canvas.bands
+    deep = bands is not None and not bands.eight_bits
+    if bands is not None:
+        picture = graph("Transpose", _scaled(images, bands), perm=[0, 3, 1, 2]).cast(DOUBLE)
+    else:
+        picture = graph("Transpose", images, perm=[0, 3, 1, 2]).cast(DOUBLE)
+        if encoder.channels == 1:
+            picture = _luma(picture)
     size = graph("Shape", images).cast(DOUBLE)
     height, width = (graph("Gather", size, np.array(axis)) for axis in (1, 2))
     if canvas is not None:
-        pixels = _canvas_view(picture, height, width, side, canvas)
+        pixels = _canvas_view(picture, height, width, side, canvas, deep)
     elif encoder.preprocessing is not None:
         pixels = _published(picture, height, width, encoder.preprocessing)
     else:
@@ -48,18 +57,32 @@ def preparation(encoder: ImageNetwork, canvas: Canvas | None) -> Any:
             f"{encoder.name}: the preparation of its images is unknown, because data.json is missing; export the complete "
             "run folder"
         )
-    graph("Div", pixels.cast(FLOAT), np.array(255, np.float32), name="pixels")
+    graph("Div", pixels.cast(FLOAT), np.array(1 if deep else 255, np.float32), name="pixels")
     colors = 3 if encoder.channels == 1 else encoder.channels
+    if bands is not None:
+        colors = bands.count
     return helper.make_model(
         helper.make_graph(
             graph.nodes,
             "prepare",
-            [helper.make_tensor_value_info("images", 2, ["batch", "height", "width", colors])],
+            [helper.make_tensor_value_info("images", FLOAT if deep else UINT8, ["batch", "height", "width", colors])],
             [helper.make_tensor_value_info("pixels", FLOAT, ["batch", encoder.channels, side, side])],
             graph.constants,
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
+
+
+def _scaled(images: Value, bands: Bands) -> Value:
+    """Returns the chosen bands [B, H, W, C], of more than 8 bits in [0, 1], see `coulomb.kinds.image.bands.scaled`."""
+    graph = images.graph
+    chosen = graph("Gather", images, np.array(bands.chosen, np.int64) - 1, axis=3)
+    if bands.eight_bits:
+        return chosen
+    low, high, fill = (np.array(each, np.float32) for each in (bands.low, bands.high, bands.fill))
+    unit = graph("Clip", (chosen - low) / (high - low), np.array(0, np.float32), np.array(1, np.float32))
+    missing = graph("Or", graph("IsNaN", chosen), graph("IsInf", chosen))
+    return graph("Where", missing, fill, unit)
 
 
 def _luma(picture: Value) -> Value:
@@ -88,14 +111,20 @@ def _published(picture: Value, height: Value, width: Value, chosen: Preprocessin
     return _resized(picture, down, across, _vertical_first(height, width, *sizes))
 
 
-def _canvas_view(picture: Value, height: Value, width: Value, side: int, canvas: Canvas) -> Value:
-    """Returns the evaluation view of a run's canvas, values 0 to 255; see `source_features` and `plain_view`."""
+def _canvas_view(picture: Value, height: Value, width: Value, side: int, canvas: Canvas, deep: bool) -> Value:
+    """Returns the evaluation view of a run's canvas, values 0 to 255 or of ``deep`` bands 0 to 1.
+
+    See `source_features` and `plain_view`. Pillow resizes deep images in floats, without rounding.
+    """
     graph = picture.graph
     stored = graph("Or", *(graph("Equal", width, float(size)) for size in (canvas.size, side)))
     length = (graph("Equal", height, width) & stored).where(width, margin_canvas(side))
     zero, count = length * 0, _whole(length)
     down, across = (_weights("bilinear", n, zero, n / length, count) for n in (height, width))
-    picture = _resized(picture, down, across, _vertical_first(height, width, length, length))
+    if deep:
+        picture = graph("MatMul", down, graph("MatMul", picture, graph("Transpose", across, perm=[1, 0])))
+    else:
+        picture = _resized(picture, down, across, _vertical_first(height, width, length, length))
     short, axes = graph("Min", height, width), []
     for n in (height, width):
         fraction = short / n
@@ -103,7 +132,7 @@ def _canvas_view(picture: Value, height: Value, width: Value, side: int, canvas:
         axes.append(_weights("bilinear", length, first, fraction * length / side, _whole(zero + side)))
     down, across = axes
     seen = graph("MatMul", down, graph("MatMul", picture, graph("Transpose", across, perm=[1, 0])))
-    return graph("Clip", seen, np.array(0.0), np.array(255.0))
+    return graph("Clip", seen, np.array(0.0), np.array(1.0 if deep else 255.0))
 
 
 def _resized(picture: Value, down: Value, across: Value, vertical: Value) -> Value:

@@ -1,12 +1,12 @@
 """The encoder of an index: how it is named in ``index.json``, opened again and compared."""
 
-import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
+from coulomb.kinds.image.bands import Bands
 from coulomb.kinds.image.canvas import Canvas
 from coulomb.models import Encoder
 from coulomb.models.encode import canvas_for
@@ -80,7 +80,7 @@ def describe(opened: ImageEncoder) -> dict[str, Any]:
         "architecture": encoder.name,
         "fingerprint": fingerprint(encoder),
         "image_size": encoder.image_size,
-        "canvas": None if canvas is None else dataclasses.asdict(canvas),
+        "canvas": None if canvas is None else canvas.to_dict(),
         "preparation": None if encoder.preprocessing is None else encoder.preprocessing.describe(),
     }
 
@@ -122,7 +122,7 @@ def reopen(entry: dict[str, Any], given: Given | None, where: str) -> ImageEncod
     opened = open_encoder(chosen, None if fixed else entry["image_size"])
     if fingerprint(opened.encoder) != entry["fingerprint"]:
         raise _other_weights(where, chosen)
-    return opened.with_canvas(None if entry["canvas"] is None else Canvas(**entry["canvas"]))
+    return opened.with_canvas(None if entry["canvas"] is None else Canvas.from_dict(entry["canvas"]))
 
 
 def reopen_texts(entry: dict[str, Any], column: str, given: Given | None, where: str) -> TextEncoder:
@@ -182,8 +182,16 @@ def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(entry.get(name) == other.get(name) for name in IDENTITY)
 
 
+def bands_of(entry: dict[str, Any]) -> Bands | None:
+    """Returns the bands that the encoder of an index takes; None for photos and texts."""
+    canvas = entry.get("canvas")
+    return None if canvas is None else Canvas.from_dict(canvas).bands
+
+
 def title(entry: dict[str, Any]) -> str:
-    """Returns name and image size, or longest text, for messages."""
+    """Returns name and image size, or longest text, for messages; for bands also which of them pictures show."""
     if "longest" in entry:
         return f"{visible(entry['name'])} of at most {entry['longest']} tokens"
-    return f"{visible(entry['name'])} at {entry['image_size']} pixels"
+    bands = bands_of(entry)
+    shown = "" if bands is None else f"; pictures show {bands.shown}"
+    return f"{visible(entry['name'])} at {entry['image_size']} pixels{shown}"

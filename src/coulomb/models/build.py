@@ -16,8 +16,9 @@ from coulomb.models.image_network import (
 )
 from coulomb.models.lite0_weights import PREPROCESSING, read_tensors, weights_file
 from coulomb.models.names import AT_WEIGHTS, is_local, is_published, names_weights
-from coulomb.models.published import require_channels
+from coulomb.models.published import OtherChannels, require_channels
 from coulomb.models.starting_weights import build_local, find
+from coulomb.models.stem import PHOTO, adapt, adapts
 
 RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the same architecture without
 
@@ -82,7 +83,8 @@ def build_encoder(
     ============ ========  ======================================================================
 
     ``lite0``, ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with which an evaluation compares
-    them. All encoders with weights keep the normalization that these were trained with, and the ``preprocessing``.
+    them. All encoders with weights keep the normalization that these were trained with, and the ``preprocessing``; weights for
+    3 channels are adapted to 2 or more than 3, see `coulomb.models.stem`, and then ``mean`` and ``std`` apply.
 
     Args:
         name: from the table.
@@ -100,6 +102,28 @@ def build_encoder(
     >>> build_encoder("convnet", channels=3, image_size=32).feature_dim
     256
     """
+    shared: dict[str, Any] = {"mean": mean, "std": std, "seed": seed, "weights": weights}
+    try:
+        return _build(name, channels=channels, image_size=image_size, **shared, **options)
+    except OtherChannels as other:
+        if not adapts(other.expected, channels):
+            raise
+    photos = _build(name, channels=PHOTO, image_size=image_size, seed=seed, weights=weights, **options)
+    return adapt(photos, channels, Normalization(channels, mean, std))
+
+
+def _build(
+    name: str,
+    *,
+    channels: int,
+    image_size: int | None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    seed: int,
+    weights: bool,
+    **options: Any,
+) -> ImageNetwork:
+    """Builds an encoder, see `build_encoder`; raises `OtherChannels` if its weights are for other channels."""
     if is_local(name):
         if options:
             option = next(iter(options))

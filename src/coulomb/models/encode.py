@@ -131,9 +131,11 @@ def _canvases(
             continue
         fits = header.width == header.height and header.width in (canvas.size, encoder.image_size)
         size = header.width if fits else margin_canvas(encoder.image_size)
-        groups[size, "float32" if header.depth == "float32" else canvas.dtype].append(index)
+        deep = header.depth == "float32" and canvas.bands is None
+        groups[size, "float32" if deep else canvas.dtype].append(index)
+    shared: dict[str, Any] = {"cache_bytes": 0, "workers": workers, "bands": canvas.bands}
     return [
-        (image_samples(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype), members)
+        (image_samples(source, size, encoder.channels, dtype=dtype, **shared), members)
         for (size, dtype), members in groups.items()
     ], failures
 

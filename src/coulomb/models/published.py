@@ -130,13 +130,21 @@ def _load(transformers: ModuleType, parsed: Published, config: Any, **options: A
         return model_class.from_pretrained(None, config=config, state_dict=load_file(parsed.file), **options)
 
 
-def require_channels(text: str, expected: int, channels: int) -> None:
-    """Raises `InputError` if weights are for another number of channels than the images have."""
-    if expected != channels:
-        raise InputError(
+class OtherChannels(InputError):
+    """Weights are for ``expected`` channels, another number than the images have."""
+
+    def __init__(self, text: str, expected: int, channels: int) -> None:
+        super().__init__(
             f"encoder={text!r}: its weights are for {expected} channel{'s' * (expected != 1)} and the images have {channels}; "
             f"give --channels {expected}, or an encoder without weights"
         )
+        self.expected = expected
+
+
+def require_channels(text: str, expected: int, channels: int) -> None:
+    """Raises `OtherChannels` if weights are for another number of channels than the images have."""
+    if expected != channels:
+        raise OtherChannels(text, expected, channels)
 
 
 OPTIONAL = ("head", "classifier", "fc", "pooler", "decoder")  # parts of published networks that give no features

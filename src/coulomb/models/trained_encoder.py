@@ -86,7 +86,7 @@ class TrainedEncoder(ImageEncoder):
             stored = read_object(shared, CANVAS, remedy="download the folder again").get("canvas")
         else:
             stored = None
-        return None if stored is None else Canvas(**stored)
+        return None if stored is None else Canvas.from_dict(stored)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"

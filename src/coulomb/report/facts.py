@@ -1,10 +1,12 @@
 """Facts about a run: its header, its data, and the command that repeats it."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coulomb.ground.reading import finite
+from coulomb.kinds.image.canvas import STORED_CANVAS, Canvas
 from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import count, duration, plural, shorten
 from coulomb.report.training_charts import last_value
@@ -98,6 +100,18 @@ class DataSection:
     histogram_note: str
 
 
+def _band_facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns what a run on bands did with their values, and what its pictures show."""
+    left_out = data.get("views_left_out")
+    facts = [("views", left_out)] if isinstance(left_out, str) else []
+    canvas, notes = data.get("canvas"), data.get("band_notes")
+    bands = Canvas.from_dict(canvas).bands if canvas is not None and STORED_CANVAS.fits(canvas) else None
+    if bands is None:
+        return facts
+    said = [("note", str(note)) for note in notes] if isinstance(notes, list) else []
+    return [("bands", bands.describe()), ("pictures", f"false color: {bands.shown}"), *said, *facts]
+
+
 def data_section(run: RunData) -> DataSection:
     """Returns the facts in ``data.json``."""
     data = run.data
@@ -119,6 +133,7 @@ def data_section(run: RunData) -> DataSection:
         ("with a label", _labeled(run)),
         ("classes", count(len(run.class_names)) if run.class_names else ""),
         ("input size", shape + (f", {plural(round(channels), 'channel')}" if shape and channels else "")),
+        *_band_facts(data),
         ("could not be decoded", count(len(corrupt)) if data else ""),
         ("exact duplicates", counted("duplicates")),
         ("rounded from 16 to 8 bits", counted("rounded") if finite(data.get("rounded")) else ""),

@@ -11,7 +11,8 @@ from torch.utils.data import Dataset
 
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import first_few, visible
-from coulomb.kinds.image.picture import CorruptImage, Header
+from coulomb.kinds.image.bands import Bands
+from coulomb.kinds.image.picture import CorruptImage, Header, array_header
 from coulomb.tables.check_groups import group_finding, group_like
 from coulomb.tables.check_labels import column_lines, label_findings, label_like, label_table
 from coulomb.tables.looks import unusual
@@ -19,6 +20,7 @@ from coulomb.tables.source import Source
 from coulomb.tables.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarize, survey
 from coulomb.tables.workers import read_batches, split_batches, track
 
+MISSING = "partly without values"
 MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
 
 
@@ -34,21 +36,29 @@ class Decoded(NamedTuple):
 class _DecodedImages(Dataset[Decoded | str]):
     """Decodes every image at full size and returns its `Decoded`, or the reason why it is corrupt."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, bands: Bands | None) -> None:
+        self.source, self.bands = source, bands
 
     def __getitems__(self, indices: list[int]) -> list[Decoded | str]:
         return [self._decode(index) for index in indices]
 
     def _decode(self, index: int) -> Decoded | str:
         try:
-            header = self.source.header(index)
-            image = self.source.image(index)
+            if self.bands is None:
+                header = self.source.header(index)
+                image = shown = self.source.image(index)
+            else:
+                image = self.source.bands(index)
+                shown = self.bands.apply(image, self.source.item_id(index))
+                header = array_header(image)
         except CorruptImage as error:
             return error.reason
         digest = hashlib.blake2b(f"{image.shape}{image.dtype}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(image).tobytes())
-        return Decoded(header, digest.digest(), image.nbytes, tuple(unusual(image, header)))
+        found = unusual(shown, header)
+        if image.dtype.kind == "f" and not np.isfinite(image).all():
+            found.append(MISSING)
+        return Decoded(header, digest.digest(), image.nbytes, tuple(found))
 
 
 @dataclass(frozen=True)
@@ -88,11 +98,13 @@ class Inspection:
         return [index for index, image in self.decoded.items() if image.header.depth != "uint8"]
 
 
-def inspect_images(source: Source, workers: int = 0, progress: bool | None = None) -> Inspection:
-    """Decodes every image of ``source`` once in ``workers`` processes."""
+def inspect_images(
+    source: Source, workers: int = 0, progress: bool | None = None, *, bands: Bands | None = None
+) -> Inspection:
+    """Decodes every image of ``source`` once in ``workers`` processes, with the ``bands`` of the run if it has some."""
     images: list[Decoded | str] = []
     batches = split_batches(range(len(source)), 64)
-    read = read_batches(_DecodedImages(source), batches, workers)
+    read = read_batches(_DecodedImages(source, bands), batches, workers)
     counted = ((len(batch), decoded) for batch, decoded in zip(batches, read, strict=True))
     for decoded in track(counted, len(source), "checking", progress):
         images.extend(decoded)
@@ -147,7 +159,8 @@ def check(
           :func:`coulomb.tables.check_groups.group_like`;
         - ``rounded``: ids of images with more than 8 bits per channel that are read as 8, because most images have 8;
         - ``unusual``: ids of images that are blurred, dark, bright, flat, of an odd aspect ratio, CMYK, or of more than 8 bits
-          per channel, see :func:`coulomb.tables.looks.unusual`;
+          per channel, see :func:`coulomb.tables.looks.unusual`, or have missing values;
+        - ``several_pages``: ids of files with pages that are not read;
         - ``detail``: whether the images look enlarged, see :func:`coulomb.tables.survey.measure_detail`;
         - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
         - ``findings``: sentences on what deserves attention.
@@ -184,6 +197,7 @@ def check(
         "groups": groups,
         "rounded": [source.item_id(index) for index in inspection.deep] if summary.dtype == "uint8" else [],
         "unusual": _unusual(inspection),
+        "several_pages": [source.item_id(index) for index, image in decoded.items() if image.header.pages > 1],
         "detail": measure_detail(source, list(decoded), seed),
         "memory": {
             "full_size": sum(image.nbytes for image in decoded.values()),
@@ -248,11 +262,22 @@ def _findings(result: dict[str, Any], image_size: int, smallest: int) -> list[st
         findings.append(f"{has} composited over white.")
     for kind, ids in result["unusual"].items():
         # What most images have is how this data set looks. Bits per channel have a sentence of their own.
-        if kind != "more than 8 bits per channel" and 2 * len(ids) <= result["readable"]:
+        if kind not in ("more than 8 bits per channel", MISSING) and 2 * len(ids) <= result["readable"]:
             what = ("has an ", "have an ") if kind == "odd aspect ratio" else ("is ", "are ")
             findings.append(
                 f"{counted(len(ids), f'image {what[0]}{kind}', f'images {what[1]}{kind}')}: {first_few(ids)}."
             )
+    if missing := result["unusual"].get(MISSING):
+        have = counted(len(missing), "image has", "images have")
+        findings.append(f"{have} values that are missing (NaN, infinite or no data): {first_few(missing)}.")
+    if pages := result["several_pages"]:
+        have = counted(len(pages), "file has several pages", "files have several pages")
+        findings.append(
+            f"{have}, of which the first is read; --bands 1-N takes N pages as channels: {first_few(pages)}."
+        )
+    if halved := sum(number for mode, number in survey["modes"].items() if mode in ("RGB;16", "RGBA;16")):
+        have = counted(halved, "TIFF file has", "TIFF files have")
+        findings.append(f"{have} 16 bits per channel and are read as 8; --bands 1,2,3 keeps all bits.")
     if result["rounded"]:
         findings.append(rounded_sentence(result["rounded"]))
     deep = sum(number for mode, number in survey["modes"].items() if mode.startswith(("I", "F", "uint16", "float")))

@@ -9,6 +9,7 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import visible
 from coulomb.kinds.image import Image
+from coulomb.kinds.image.bands import Bands
 from coulomb.tables.samples import Samples
 from coulomb.tables.source import Source
 from coulomb.tables.survey import canvas_dtype
@@ -31,6 +32,7 @@ def image_samples(
     cache_bytes: int = 2**30,
     workers: int = 0,
     progress: bool | None = None,
+    bands: Bands | None = None,
 ) -> Samples:
     """Returns the canvases of a source as samples; ``dtype`` is by default the same as in training, see `Survey`.
 
@@ -38,7 +40,7 @@ def image_samples(
     >>> image_samples(source, size=4, channels=1).table is source
     True
     """
-    kind = Image(size, channels, dtype or canvas_dtype(source))
+    kind = Image(size, channels, dtype or canvas_dtype(source), bands=bands)
     return Samples(source, {"image": kind}, cache_bytes=cache_bytes, workers=workers, progress=progress)
 
 

@@ -25,7 +25,7 @@ def unusual(picture: Picture, header: Header) -> list[str]:
     """
     found = []
     height, width = picture.shape[:2]
-    gray = to_channels(eight_bits(picture), 1) if picture.shape[2] in (1, 3) else eight_bits(picture)[..., :1]
+    gray = to_channels(eight_bits(picture), 1) if picture.shape[2] in (1, 3) else eight_bits(picture[..., :1])
     values = torch.from_numpy(np.ascontiguousarray(gray[..., 0])).float()[None, None]
     scale = SIDE / max(height, width)
     if scale < 1:

@@ -42,6 +42,10 @@ class PictureRows(Source):
         """Returns the image of a row and its width/height, see `Source`."""
         return self.source.picture(int(self.at[index]), at_least)
 
+    def bands(self, index: int) -> Picture:
+        """Returns all channels of the image of a row."""
+        return self.source.bands(int(self.at[index]))
+
     def header(self, index: int) -> Header:
         """Returns size and mode of the image of a row."""
         return self.source.header(int(self.at[index]))

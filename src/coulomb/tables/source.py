@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coulomb.kinds.image.decode import decode, read_header, reasons, regular_file
+from coulomb.kinds.image.decode import decode, read_bands, read_header, reasons, regular_file
 from coulomb.kinds.image.picture import Header, Picture, array_header
 from coulomb.tables.table import Labels, Table
 
@@ -25,7 +25,14 @@ class Source(Table):
 
     @abstractmethod
     def image(self, index: int) -> Picture:
-        """Returns the image [H, W, C] as uint8, uint16 or float32 in [0, 1]. Raises :class:`CorruptImage`."""
+        """Returns the image [H, W, C] as uint8, uint16 or float32 in [0, 1]. Raises :class:`CorruptImage`.
+
+        Images of other than 1 or 3 channels may have any range, see `coulomb.kinds.image.bands`.
+        """
+
+    def bands(self, index: int) -> Picture:
+        """Returns all channels [H, W, C] of an image with their stored values. Raises :class:`CorruptImage`."""
+        return self.image(index)
 
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
         """Returns the image and its width/height. Given ``at_least``, a decoder may shrink it to sides of that length."""
@@ -72,6 +79,10 @@ class EncodedSource(Source):
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
         """Returns the image, a JPEG possibly decoded smaller (sides ≥ 2·``at_least``), and its original width/height."""
         return decode(self.encoded(index), self.item_id(index), at_least=at_least)
+
+    def bands(self, index: int) -> Picture:
+        """Returns all channels of an image, of a TIFF file with their stored values and alpha as a channel."""
+        return read_bands(self.encoded(index), self.item_id(index))
 
     def header(self, index: int) -> Header:
         """Returns size and mode without decoding the pixels."""

@@ -35,6 +35,8 @@ class Survey:
         dtype: type of canvases: "float32" if more than half of the images have more than 8 bits per channel, else "uint8", in
             which these images are rounded to 8 bits.
         uniform: whether all images have the same size.
+        bands: whether most images have bands instead of colors, see `coulomb.kinds.image.bands`; ``channels`` is then the most
+            frequent number.
         unreadable: reasons by id.
 
     >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
@@ -54,6 +56,7 @@ class Survey:
     channels: int
     dtype: str
     uniform: bool
+    bands: bool = False
     unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -130,6 +133,7 @@ def summarize(source: Source, headers: list[Header], unreadable: dict[str, str])
         modes=dict(Counter(header.mode for header in headers).most_common()),
         transparent=sum(header.transparent for header in headers),
         channels=_channels(source, headers),
+        bands=_mostly_bands(headers),
         dtype=_majority(headers),
         uniform=len({(header.width, header.height) for header in headers}) == 1,
         unreadable=unreadable,
@@ -184,7 +188,13 @@ def _sample(count: int, sample: int, seed: int) -> np.ndarray:
     return np.sort(numpy_generator(seed, "survey").choice(count, sample, replace=False))
 
 
+def _mostly_bands(headers: list[Header]) -> bool:
+    return 2 * sum(header.bands for header in headers) > len(headers)
+
+
 def _channels(source: Source, headers: list[Header]) -> int:
+    if _mostly_bands(headers):  # of images with another number, training says which they are
+        return Counter(header.channels for header in headers if header.bands).most_common(1)[0][0]
     counts = {header.channels for header in headers}
     if counts <= {1, 3}:
         return max(counts)

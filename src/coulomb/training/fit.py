@@ -97,7 +97,7 @@ def fit(
     encoder.column, encoder.cached = "image", False
     if loop.first:
         _save(plan, folder, training, encoder, progress=progress)
-        write_json(folder.data, prepared.describe(corrupt.listed()))
+        write_json(folder.data, plan.describe(corrupt.listed()))
         if cache is not None and not config.keep_cache:
             cache.delete()
 

@@ -31,7 +31,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     """Builds the encoder of a run by its name, or around the user's module."""
     facts = prepared.facts
     mean, std = None, None
-    if module is not None or not has_weights(config.encoder):  # weights have their own
+    if module is not None or not has_weights(config.encoder) or facts.channels not in (1, 3):  # weights have their own
         mean, std = pixel_statistics(prepared)
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)

@@ -18,9 +18,11 @@ from PIL import Image, UnidentifiedImageError
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.outages import is_outage, unavailable
+from coulomb.kinds.image import band_files
 from coulomb.kinds.image.picture import CorruptImage, Header, Picture
 from coulomb.kinds.image.pixels import (
     GRAY,
+    checked_unit_range,
     eight_bits,
     formats,
     has_gray_palette,
@@ -56,6 +58,10 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
     Raises:
         CorruptImage: the image cannot be decoded.
     """
+    with reasons(item_id):
+        found = _described(data)
+        if found is not None and not found.photo:
+            return _in_unit_range(band_files.read(data, found), found), found.width / found.height
     with reasons(item_id), open_image(data) as image:
         width, height = upright_size(image)
         if at_least is not None:
@@ -65,6 +71,10 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
 
 def read_header(data: bytes | Path, item_id: str) -> Header:
     """Returns size and mode of an encoded image without decoding its pixels. Raises :class:`CorruptImage`."""
+    with reasons(item_id):
+        found = _described(data)
+        if found is not None and not found.photo:
+            return found.header
     with reasons(item_id), open_image(data, header_only=True) as image:
         width, height = upright_size(image)
         mode = image.mode
@@ -75,7 +85,44 @@ def read_header(data: bytes | Path, item_id: str) -> Header:
             depth = "uint16"
         elif not (mode in GRAY or (mode == "P" and has_gray_palette(image))):
             channels = 3
-        return Header(width, height, mode, channels, depth, is_transparent(image))
+        pages = 1 if found is None else found.pages
+        if found is not None and mode in ("RGB", "RGBA") and found.dtype.itemsize > 1:
+            mode += ";16"  # Pillow keeps 8 of the 16 bits
+        return Header(width, height, mode, channels, depth, is_transparent(image), pages=pages)
+
+
+def read_bands(data: bytes | Path, item_id: str) -> Picture:
+    """Returns all channels [H, W, C] of an image, of a TIFF or .npy file with their stored values. Raises `CorruptImage`."""
+    with reasons(item_id):
+        found = _described(data)
+        if found is not None:
+            if found.photo and found.channels == 1 and found.pages > 1:  # named as bands, the pages are channels
+                found = found._replace(channels=found.pages)
+            return band_files.read(data, found)
+    return decode(data, item_id)[0]
+
+
+def _described(data: bytes | Path) -> band_files.BandFile | None:
+    """Returns what a file of bands holds; None for all other files, and for those that only Pillow understands."""
+    if isinstance(data, Path):
+        regular_file(data)
+    try:
+        return band_files.describe(data)
+    except (OSError, ValueError):
+        raise
+    except Exception:  # a damaged TIFF directory: Pillow has the message
+        return None
+
+
+def _in_unit_range(picture: Picture, found: band_files.BandFile) -> Picture:
+    """Returns a picture of bands as it is, and one of 1 or 3 channels if it has the range of photos."""
+    if picture.dtype != np.float32 or found.channels not in (1, 3) or not found.array:
+        return picture
+    try:
+        return checked_unit_range(picture)
+    except ValueError as error:
+        every = ",".join(map(str, range(1, found.channels + 1)))
+        raise ValueError(f"{error}, or give --bands {every}, which measures the range") from None
 
 
 def from_pil(image: Image.Image, item_id: str) -> Picture:

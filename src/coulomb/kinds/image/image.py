@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
+from coulomb.kinds.image.bands import Bands
 from coulomb.kinds.image.decode import to_canvas
 from coulomb.kinds.image.picture import Picture
 from coulomb.kinds.image.pixels import eight_bits, to_channels
@@ -35,6 +36,10 @@ class Pictures(Protocol):
 
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
         """Returns an image, possibly decoded smaller (sides ≥ ``at_least``), and its original width/height."""
+        ...
+
+    def bands(self, index: int) -> Picture:
+        """Returns all channels [H, W, C] of an image with their stored values; raises `CorruptImage`."""
         ...
 
 
@@ -73,18 +78,25 @@ class Image:
         channels: 1 or 3 for files, the number that they have for arrays.
         dtype: "uint8" or "float32".
         views: made of the canvases.
+        bands: of images that are no photos, which channels and how their values become [0, 1].
     """
 
     size: int = 32
     channels: int = 3
     dtype: str = "uint8"
     views: Any = None
+    bands: Bands | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.channels < 1:
             raise InputError(f"size={self.size}, channels={self.channels}: both must be ≥ 1")
         if self.dtype not in ("uint8", "float32"):
             raise InputError(f"dtype={self.dtype!r}: must be 'uint8' or 'float32'")
+        if self.bands is not None and len(self.bands.chosen) != self.channels:
+            raise InputError(
+                f"channels={self.channels}: the images have {len(self.bands.chosen)} bands; leave channels out, or choose "
+                "with --bands"
+            )
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +105,11 @@ class Image:
 
     def read(self, cells: Pictures, row: int) -> Cell:
         """Returns the canvas [S, S, C] of an image; raises `CorruptImage`."""
-        picture, aspect = cells.picture(row, at_least=self.size)
+        if self.bands is None:
+            picture, aspect = cells.picture(row, at_least=self.size)
+        else:
+            picture = self.bands.apply(cells.bands(row), cells.item_id(row))
+            aspect = picture.shape[1] / picture.shape[0]
         with _named(cells, row):
             canvas, rounded = to_canvas(picture, self.size, self.channels, self.dtype)
         return Cell(ImageCell(canvas, aspect), rounded)

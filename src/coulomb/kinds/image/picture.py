@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from coulomb.kinds.kind import UnreadableCell
 
-Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
+Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32; in [0, 1], except for bands
 
 
 class CorruptImage(UnreadableCell):
@@ -25,6 +25,9 @@ class Header:
         channels: channels of the array that :meth:`Source.image` returns.
         depth: type of that array: "uint8", "uint16" or "float32".
         transparent: whether the image has transparency, which is composited over white.
+        bands: whether the image has bands, see `coulomb.kinds.image.bands`: other than 1 or 3 channels, or channels that are
+            not declared as colors.
+        pages: pages of the file, of which the first is read.
     """
 
     width: int
@@ -33,9 +36,12 @@ class Header:
     channels: int
     depth: str
     transparent: bool = False
+    bands: bool = False
+    pages: int = 1
 
 
 def array_header(image: Picture) -> Header:
     """Returns the header of a decoded [H, W, C] array."""
     height, width, channels = image.shape
-    return Header(width, height, f"{image.dtype.name}×{channels}", channels, image.dtype.name)
+    mode = f"{image.dtype.name}×{channels}"
+    return Header(width, height, mode, channels, image.dtype.name, bands=channels not in (1, 3))

@@ -7,16 +7,15 @@ import torch
 from PIL import Image
 from torch.nn import functional
 
+from coulomb.kinds.image.false_color import displayable
 from coulomb.kinds.image.picture import Picture
-from coulomb.kinds.image.pixels import eight_bits
 
 QUALITY = 80
 
 
 def make_thumbnail(picture: Picture, side: int, *, quality: int = QUALITY) -> bytes:
-    """Returns a JPEG of at most ``side``×``side`` pixels; of other than 1 or 3 channels, it shows the first or the first 3."""
-    picture = eight_bits(picture)
-    shown = np.require(picture[..., : 1 if picture.shape[2] < 3 else 3], requirements=["C", "W"])
+    """Returns a JPEG of at most ``side``×``side`` pixels, with the colors of `displayable`."""
+    shown = np.require(displayable(picture), requirements=["C", "W"])
     height, width = shown.shape[:2]
     scale = side / max(height, width)
     if scale < 1:  # PyTorch resizes in half of Pillow's time; its pixels differ by a few levels

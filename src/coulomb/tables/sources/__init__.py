@@ -16,8 +16,9 @@ from coulomb.ground.text import first_few, portable, visible
 from coulomb.tables.labels import read_labels
 from coulomb.tables.shards.addresses import is_local, matching_files, named_shards, names_shards, shard_suffixes
 from coulomb.tables.source import Source
+from coulomb.tables.sources.array_columns import array_column, open_array_column
 from coulomb.tables.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
-from coulomb.tables.sources.files import open_file_list, open_folder, require_one_part, scan_folder
+from coulomb.tables.sources.files import PATH_COLUMNS, open_file_list, open_folder, require_one_part, scan_folder
 from coulomb.tables.sources.frames import is_frame, is_series, open_frame
 from coulomb.tables.sources.hub import HUB_NAME, HubSource, image_columns, open_hub, open_parquet, read_footer
 from coulomb.tables.sources.loaders import dataset_of
@@ -226,12 +227,24 @@ def _shared_name(addresses: list[str]) -> str:
 
 def _open_shards(shards: list[Path], name: str, column: str | None) -> Source:
     require_one_part(shards, name)
+    if (arrays := _arrays(shards)) is not None:
+        return open_array_column(shards, arrays, name=portable(name), label_column=column)
     return open_parquet(shards, name=portable(name), label_column=column)
+
+
+def _arrays(shards: list[Path]) -> str | None:
+    """Returns the column of arrays of a table without encoded images and without paths; None if there is none."""
+    footer = read_footer(shards[0])
+    if image_columns(footer) or set(PATH_COLUMNS[:-2]) & set(footer.schema.to_arrow_schema().names):
+        return None
+    return array_column(footer)
 
 
 def _open_parquet_file(path: Path, column: str | None, root: Path | None) -> Source:
     if image_columns(read_footer(path)):
         return open_parquet([path], name=portable(path.name), label_column=column)
+    if (arrays := _arrays([path])) is not None:
+        return open_array_column([path], arrays, name=portable(path.name), label_column=column)
     return open_file_list(path, label_column=column, root=root)
 
 

@@ -29,6 +29,8 @@ _NPZ: dict[str, Any] = {
 class ArraySource(Source):
     """Images as one array: [N, H, W], [N, H, W, C] or [N, C, H, W]; uint8, uint16, bool, or float in [0, 1].
 
+    Images of other than 1 or 3 channels may hold numbers of any type and range, see `coulomb.kinds.image.bands`.
+
     Args:
         images: the array.
         labels: one label per image, see :func:`~coulomb.tables.labels.read_labels`.
@@ -74,7 +76,9 @@ class ArraySource(Source):
         array, name = self.array, visible(self.name)
         if not array.size:
             raise InputError(f"{name}: an array of shape {list(array.shape)} holds no pixels")
-        if array.dtype.kind == "f":
+        if self.layout != "NHW" and array.shape[1 if self.layout == "NCHW" else 3] not in (1, 3):
+            bands_of(array[:1], name)
+        elif array.dtype.kind == "f":
             try:
                 checked_unit_range(array)
             except ValueError as error:
@@ -112,6 +116,8 @@ class ArraySource(Source):
         image = to_last_axis(np.asarray(self.array[index]), self.layout)
         if image.dtype == np.bool_:
             return image.astype(np.uint8) * 255
+        if image.shape[2] not in (1, 3):
+            return bands_of(image, visible(self.name))
         return image.astype(np.float32) if image.dtype.kind == "f" else image
 
 
@@ -136,6 +142,18 @@ def find_layout(shape: tuple[int, ...], layout: str | None, name: str) -> str:
         f"{name}: it is ambiguous which axis of {list(shape)} holds the channels; "
         "give ArraySource(array, layout='NHWC') or layout='NCHW'"
     )
+
+
+def bands_of(image: np.ndarray, where: str) -> Picture:
+    """Returns an image of other than 1 or 3 channels, whose values may have any range, as uint8, uint16 or float32."""
+    if image.dtype == np.bool_:
+        return image.astype(np.uint8) * 255
+    if image.dtype.kind not in "uif":
+        raise InputError(f"{where}: images of type {image.dtype} must be whole or real numbers")
+    if image.dtype in (np.uint8, np.uint16):
+        return image
+    with np.errstate(over="ignore"):  # becomes infinite, which counts as missing
+        return image.astype(np.float32)
 
 
 def to_last_axis(image: np.ndarray, layout: str) -> Picture:

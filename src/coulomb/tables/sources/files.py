@@ -15,6 +15,7 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.outages import unavailable
 from coulomb.ground.reading.cells import from_cell
 from coulomb.ground.text import first_few, natural_key, portable, visible
+from coulomb.kinds.image.band_files import ARRAY_SUFFIXES
 from coulomb.kinds.image.decode import HEIC_EXTENSIONS, HEIC_HINT, image_extensions
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables.labels import choose_label_column, read_labels
@@ -141,11 +142,13 @@ class FolderScan:
 
 
 def scan_folder(root: Path) -> FolderScan:
-    """Lists the files of a folder tree in natural order.
+    """Lists the files of a folder tree in natural order. NumPy files are images if there is nothing else.
 
     Links out of ``root`` are refused, and so are links to folders, which may be circular.
     """
     scan, resolved = FolderScan(), root.resolve()
+    arrays: list[str] = []
+    shards = False
     waiting = [""]  # paths of folders, each empty or with a slash at its end
     while waiting:
         prefix = waiting.pop()
@@ -163,12 +166,19 @@ def scan_folder(root: Path) -> FolderScan:
                     scan.images.append(name)
                 elif extension == ".parquet":
                     scan.parquet.append(name)
+                elif extension in ARRAY_SUFFIXES:
+                    arrays.append(name)
                 elif extension in HEIC_EXTENSIONS:
                     scan.heic.append(portable(name))
                 else:
                     scan.other += 1
+                    shards |= extension == ".tar"
                     if extension in TEXT_EXTENSIONS:
                         scan.texts.append(name)
+    if scan.images or scan.parquet or shards:
+        scan.other += len(arrays)  # features, for example
+    else:
+        scan.images = arrays
     for names in (scan.images, scan.parquet, scan.heic, scan.links, scan.denied):
         names.sort(key=natural_key)
     return scan
@@ -220,7 +230,7 @@ def open_folder(root: Path, scan: FolderScan) -> FileSource:
     notes = scan.notes()
     if not scan.images:
         raise InputError(
-            f"{visible(root)}: no images in this folder (looked for jpg, png, webp, gif, tif, bmp, … in any case)."
+            f"{visible(root)}: no images in this folder (looked for jpg, png, webp, gif, tif, bmp, npy, … in any case)."
             + " ".join(["", *notes])
         )
     if scan.parquet:

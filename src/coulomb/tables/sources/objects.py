@@ -11,12 +11,12 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 from coulomb.ground.errors import InputError
 from coulomb.ground.outages import is_outage, unavailable
 from coulomb.ground.text import visible
-from coulomb.kinds.image.decode import decode, from_pil, read_header, reasons, regular_file
+from coulomb.kinds.image.decode import decode, from_pil, read_bands, read_header, reasons, regular_file
 from coulomb.kinds.image.picture import CorruptImage, Header, Picture, array_header
 from coulomb.kinds.image.pixels import checked_unit_range
 from coulomb.tables.labels import read_labels
 from coulomb.tables.source import Source
-from coulomb.tables.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
+from coulomb.tables.sources.arrays import MOST_CHANNELS, bands_of, find_layout, to_last_axis
 from coulomb.tables.sources.files import file_stamp
 
 
@@ -141,6 +141,8 @@ def as_picture(value: Any, item_id: str) -> Picture:
             f"item {visible(item_id)}: a {type(value).__name__} is not an image; return a Pillow image, array or tensor"
         )
     picture = to_last_axis(value, find_layout((1, *value.shape), layout, f"item {item_id}"))
+    if picture.shape[2] not in (1, 3):
+        return bands_of(picture, f"item {visible(item_id)}")
     if picture.dtype.kind == "f":
         try:
             return checked_unit_range(picture.astype(np.float32))
@@ -187,6 +189,11 @@ class ImageListSource(Source):
             return decode(item, str(item), at_least=at_least)
         image = as_picture(item, self.item_id(index))
         return image, image.shape[1] / image.shape[0]
+
+    def bands(self, index: int) -> Picture:
+        """Returns all channels of an image, of a file with their stored values."""
+        item = self.items[index]
+        return read_bands(item, str(item)) if isinstance(item, Path) else as_picture(item, self.item_id(index))
 
     def content(self, index: int) -> bytes | Path:
         """Returns the file, or the pixels of an image in memory."""

@@ -169,6 +169,7 @@ class Config:
     )
     image_size: int | None = _views(None, "side of the network's input in pixels", at_least=4)
     channels: int | None = _views(None, "channels of the network's input: 1 gray, 3 color", at_least=1)
+    bands: str | None = _views(None, "channels of satellite or microscopy images that are used, such as 4,3,2 or 1-4")
     out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
     seed: int = _run(0, "seed of every random draw", at_least=-MOST_SEED, at_most=MOST_SEED)
     logger: str = _run(

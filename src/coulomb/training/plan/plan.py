@@ -36,7 +36,7 @@ from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.recipes_from_weights import from_weights
 from coulomb.training.plan.resolved import Steps, batches_per_epoch, count_processes
 from coulomb.training.plan.start import AUTO
-from coulomb.training.record.folder import RunFolder, free_folder, read_split
+from coulomb.training.record.folder import RunFolder, free_folder, read_split, stored_bands
 from coulomb.training.record.provenance import changed, fingerprints
 
 log = logging.getLogger("coulomb")
@@ -103,6 +103,12 @@ class Plan(Steps):
         """Logs what the encoder begins from, and a warning if the names of images look as if some belonged together."""
         begins = self.prepared.facts.start
         log.log(logging.WARNING if begins.missing else logging.INFO, "%s", begins.reason)
+        if (bands := self.prepared.facts.bands) is not None:
+            log.info("%s. Pictures show %s.", bands.describe(), bands.shown)
+            for note in self.prepared.facts.band_notes:
+                log.info("%s", note)
+        if left_out := views_left_out(self.views):
+            log.info("views: %s", left_out)
         source, test_source = self.prepared.sources
         if self.config.group is None and test_source is None:
             finding = group_finding(group_like(source, copies=[]))
@@ -116,7 +122,8 @@ class Plan(Steps):
 
     def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
         """Returns the content of ``data.json``."""
-        return self.prepared.describe(corrupt)
+        left_out = views_left_out(self.views)
+        return self.prepared.describe(corrupt) | ({"views_left_out": left_out} if left_out else {})
 
     def split_record(self) -> dict[str, Any]:
         """Returns the content of ``split.json``."""
@@ -134,6 +141,14 @@ class Plan(Steps):
     def decoded(self, *, progress: bool = True) -> "Plan":
         """Decodes the images into the bounded cache; returns the plan without unreadable ones."""
         return replace(self, prepared=decode(self.prepared, self.config, progress=progress))
+
+
+def views_left_out(views: ViewMaker) -> str:
+    """Returns a sentence on the operations of ``views`` that are left out; empty if there are none."""
+    left_out = views.describe().get("left_out") or []
+    if not left_out:
+        return ""
+    return f"{', '.join(row['operation'] for row in left_out)} left out: {left_out[0]['reason']}"
 
 
 def _too_few(learned: int, prepared: Prepared) -> str:
@@ -206,7 +221,8 @@ def reopen(
         raise InputError(
             f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
         )
-    facts, processes = measure(config, *sources), count_processes(config) if trains else 1
+    facts = measure(config, *sources, bands=stored_bands(folder))
+    processes = count_processes(config) if trains else 1
     plan = _plan(config, given, sources, facts, processes).decoded(progress=progress)
     for name, part in (("train", plan.prepared.train), ("test", plan.prepared.test)):
         if saved[name] != part.ids:

@@ -21,7 +21,7 @@ from coulomb.tables.check import Inspection, check, inspect_images
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, blank_encoder, find_settings, matches_labels, resolve
+from coulomb.training.plan.plan import Plan, blank_encoder, find_settings, matches_labels, resolve, views_left_out
 from coulomb.training.plan.prepare import LARGEST, measure, open_data, require_readable
 from coulomb.training.plan.start import SIDES
 
@@ -154,7 +154,8 @@ def preflight(options: Given | Mapping[str, Any], *, progress: bool = True) -> t
         raise
     except InputError as error:
         refused = str(error)
-    looks = [inspect_images(source, cores(), progress) for source in sources if source is not None]
+    bands = None if planned is None else planned.prepared.facts.bands
+    looks = [inspect_images(source, cores(), progress, bands=bands) for source in sources if source is not None]
     if planned is not None:
         try:
             planned = _with_failures(planned, looks)
@@ -225,6 +226,7 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     copies = result["duplicates"]["held_out"] = sum(count for digest, count in tested.items() if digest in learned)
     if prepared.facts.start.missing:
         result["findings"].append(prepared.facts.start.reason)
+    result["findings"] += prepared.facts.band_notes
     if copies:
         are = "is an exact copy of a training image" if copies == 1 else "are exact copies of training images"
         result["findings"].append(
@@ -237,8 +239,13 @@ def _training_text(planned: Plan, result: dict[str, Any]) -> str:
     config, facts, training = planned.config, planned.prepared.facts, result["training"]
     each = f" on each of {planned.processes} processes" if planned.processes > 1 else ""
     memory = (training["activation_bytes"] + training["model_bytes"]) / 2**20
+    start = f"start      {facts.start.reason}\n"
+    if facts.bands is not None:
+        start += f"bands      {facts.bands.describe()}; pictures show {facts.bands.shown}\n"
+    if left_out := views_left_out(planned.views):
+        start += f"views      {left_out}\n"
     return (
-        f"start      {facts.start.reason}\n"
+        f"{start}"
         f"split      {len(planned.prepared.train.indices)} training and {len(planned.prepared.test.indices)} test images: "
         f"{planned.prepared.split}\n"
         f"training   {config.method}, preset {config.preset}: {config.encoder} on {facts.image_size}×{facts.image_size} "
@@ -282,7 +289,7 @@ def preview(
     own = (recipe.view_options if preset is None else {}) | (options or {})
     views = make_views(used, size=facts.image_size, channels=facts.channels, **own)
     size, dtype = canvas_size(facts.survey.square, facts.image_size), facts.survey.dtype
-    images = image_samples(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
+    images = image_samples(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype, bands=facts.bands)
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
     batch = next(images.batches(chosen, len(chosen)))
     if not len(batch):

@@ -11,7 +11,8 @@ from coulomb.ground import machine
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
-from coulomb.kinds.image.canvas import canvas_size
+from coulomb.kinds.image.bands import Bands, Measured, parse_bands
+from coulomb.kinds.image.canvas import Canvas, canvas_size
 from coulomb.tables import (
     Samples,
     Source,
@@ -24,6 +25,7 @@ from coulomb.tables import (
     suggest_image_size,
     survey,
 )
+from coulomb.tables.bands import find_bands
 from coulomb.tables.check import rounded_sentence
 from coulomb.tables.groups import find_groups, grouped_sentence, grouped_split, require_apart
 from coulomb.tables.split import LongTail, imbalance, long_tail_subset, most_frequent_class
@@ -76,6 +78,8 @@ class Facts:
     survey: Survey
     split: Split
     start: Start = FROM_SCRATCH
+    bands: Bands | None = None  # of images that are no photos
+    band_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ class Prepared:
 
     def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
         """Returns the content of ``data.json``."""
+        kind = self.train.images.kind
         return {
             "source": self.source,
             "train": len(self.train.indices),
@@ -133,13 +138,14 @@ class Prepared:
             "long_tail": self.long_tail,
             "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
             "image_size": self.facts.image_size,
-            "canvas": {"size": self.train.images.kind.size, "dtype": self.train.images.kind.dtype},
+            "canvas": Canvas(kind.size, kind.dtype, kind.bands).to_dict(),
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
             "start": self.facts.start.reason,
             "split": self.split,
             "corrupt": corrupt,
             "rounded": sum(len(store.rounded) for store in self.stores),
+            **({"band_notes": list(self.facts.band_notes)} if kind.bands is not None else {}),
         }
 
 
@@ -181,10 +187,29 @@ def make_split(config: Config, source: Source, test_source: Source | None) -> Sp
     return Split(train, test, sentence)
 
 
-def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
-    """Computes the facts: the split, and the size and channels of the network's input, from options or from a survey."""
+def measure(
+    config: Config, source: Source, test_source: Source | None = None, *, bands: Measured | None = None
+) -> Facts:
+    """Computes the facts: the split, and the size and channels of the network's input, from options or from a survey.
+
+    ``bands``: of the run, if it has begun; by default they are measured on the training images, see `find_bands`.
+
+    Raises:
+        InputError: as in `make_split` and `find_bands`, or ``config`` has another number of channels than bands.
+    """
     surveyed = survey(source, seed=config.seed)
     split = make_split(config, source, test_source)
+    if bands is None:
+        chosen = None if config.bands is None else parse_bands(config.bands)
+        bands = find_bands(source, split.train, surveyed, chosen, config.seed)
+    if bands is not None:
+        dtype = "uint8" if bands.bands.eight_bits else "float32"
+        surveyed = replace(surveyed, channels=len(bands.bands.chosen), dtype=dtype, bands=True)
+        if config.channels not in (None, surveyed.channels):
+            raise InputError(
+                f"channels={config.channels}: {visible(source.name)} has {surveyed.channels} bands; train an encoder on them "
+                "(--encoder lite0 adapts weights for photos), or choose others with --bands"
+            )
     start = choose_start(config, surveyed, len(split.train), digits=source.kind == "digits")
     return Facts(
         images=len(split.train),
@@ -196,6 +221,8 @@ def measure(config: Config, source: Source, test_source: Source | None = None) -
         survey=surveyed,
         split=split,
         start=start,
+        bands=None if bands is None else bands.bands,
+        band_notes=() if bands is None else bands.notes,
     )
 
 
@@ -295,5 +322,6 @@ def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Sa
         channels=facts.channels,
         cache_bytes=int(config.cache_gb * 2**30),
         workers=cores() if config.workers is None else config.workers,
-        dtype=surveyed.dtype,
+        dtype=surveyed.dtype if facts.bands is None else facts.survey.dtype,
+        bands=facts.bands,
     )

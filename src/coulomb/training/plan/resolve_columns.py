@@ -176,6 +176,8 @@ def _require_options(given: Given, config: Config, *, several: bool) -> None:
     for name, default in OF_IMAGES.items():
         if (value := getattr(config, name)) != default:
             raise InputError(f"{name}={value!r}: is for runs on images alone; leave it out with columns")
+    if config.bands is not None:
+        raise InputError(f"bands={config.bands!r}: pictures of a column are photos of 3 channels; leave it out")
     if config.channels not in (None, 3):
         raise InputError(f"channels={config.channels}: pictures of a column have 3; leave it out")
     for name, default in OF_ONE_COLUMN.items() if several else ():

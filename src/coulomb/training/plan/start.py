@@ -9,6 +9,7 @@ from coulomb.models.lite0_weights import PACKAGE, is_installed
 from coulomb.models.names import is_local
 from coulomb.models.saving import DESCRIPTION, read_description
 from coulomb.models.starting_weights import find
+from coulomb.models.stem import adapts, stem_sentence
 from coulomb.tables import Survey
 from coulomb.training.plan.config import Config
 
@@ -69,6 +70,9 @@ def choose_start(config: Config, surveyed: Survey, images: int, *, digits: bool 
             own_size, own_channels = own_input(config.encoder, channels or surveyed.channels, size)
             size = size or own_size or photo_size(surveyed.short_side, images)
             channels = channels or own_channels
+            if adapts(own_channels, surveyed.channels):
+                channels = surveyed.channels
+                return Start(config.encoder, size, channels, stem_sentence(config.encoder, channels))
         return Start(config.encoder, size, channels, f"{config.encoder} begins from its own weights.")
     if (why := _why_from_scratch(config, surveyed, digits)) is not None:
         return Start(None, None, None, f"Random weights, because {why}.")
@@ -99,7 +103,8 @@ def _why_from_scratch(config: Config, surveyed: Survey, digits: bool) -> str | N
     if config.norm != "batch":
         return f"--norm {config.norm} was given, and the network with weights has batch norms"
     if channels != 3:
-        return f"the images have {channels} channel{'s' * (channels != 1)} and the weights are for 3"
+        adapted = "; --encoder lite0 adapts them" if channels > 1 else ""
+        return f"the images have {channels} channel{'s' * (channels != 1)} and the weights are for 3{adapted}"
     if surveyed.dtype != "uint8":
         return "most of the images have more than 8 bits per channel"
     if surveyed.short_side < LEAST_SIDE:

@@ -23,7 +23,8 @@ from coulomb.ground.reading import (
     whole,
 )
 from coulomb.ground.text import safe_name
-from coulomb.kinds.image.canvas import STORED_CANVAS
+from coulomb.kinds.image.bands import Measured
+from coulomb.kinds.image.canvas import STORED_CANVAS, Canvas
 
 log = logging.getLogger("coulomb")
 
@@ -151,6 +152,7 @@ DATA = {
     "class_counts": maybe(list_of(whole)),
     "split": maybe(text),
     "canvas": maybe(STORED_CANVAS),
+    "band_notes": maybe(list_of(text)),
 }
 SPLIT = {"train": list_of(text), "test": list_of(text), "fingerprints": table}
 STOPPED = {"step": whole, "epoch": whole, "by": text, "reason": maybe(text)}
@@ -169,6 +171,13 @@ LISTS = ("columns", "maps")  # entries that may be lists; the others are figures
 def read_data(folder: RunFolder) -> dict[str, Any]:
     """Reads ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
     return read_object(folder.data, DATA) if folder.data.exists() else {}
+
+
+def stored_bands(folder: RunFolder) -> Measured | None:
+    """Returns the bands of a run, with the ranges that were measured when it began; None for photos."""
+    data = read_data(folder)
+    bands = None if data.get("canvas") is None else Canvas.from_dict(data["canvas"]).bands
+    return None if bands is None else Measured(bands, tuple(data.get("band_notes") or ()))
 
 
 def read_split(folder: RunFolder) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def contact_sheet(
 ) -> "Image.Image":
     """Draws one row per image: the evaluation view and ``n`` random views; small images are enlarged without smoothing.
 
-    Images with neither 1 nor 3 channels are shown by their first channel, which the header states.
+    Of images with neither 1 nor 3 channels, the first three are shown as red, green and blue, or the first of two, which the
+    header states.
 
     Shape:
         canvas: [B, C, S, S].
@@ -133,7 +134,8 @@ def contact_sheet(
     draw = ImageDraw.Draw(sheet)
     draw.text((GAP, 3), "original", fill=INK)
     channels = columns[0].shape[1]
-    note = "" if channels in (1, 3) else f"  (channel 1 of {channels})"
+    which = "channel 1" if channels < 3 else "channels 1, 2, 3"
+    note = "" if channels in (1, 3) else f"  ({which} of {channels})"
     draw.text((3 * GAP + tile, 3), f"{n} views{note}", fill=INK)
     for column, images in enumerate(columns):
         left = GAP + column * (tile + GAP) + (GAP if column else 0)
@@ -145,5 +147,5 @@ def contact_sheet(
 
 def displayable(images: Tensor) -> np.ndarray:
     """Converts images [B, C, H, W] in [0, 1] to uint8 [B, H, W, 3]."""
-    shown = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
+    shown = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
     return (shown * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
