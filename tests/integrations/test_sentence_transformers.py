@@ -382,6 +382,48 @@ def test_the_trainer_and_its_model_card(ours, theirs, tmp_path):
     assert "CachedMultipleNegativesRankingLoss" in card and "gao2021scaling" in card and "matryoshka_dims" in card
 
 
+@pytest.mark.filterwarnings("default")
+def test_labels_in_the_trainer_with_its_sampler_and_matryoshka(ours, tmp_path, monkeypatch):
+    import datasets
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+
+    batches, loss_of = [], ours.SupConLoss.loss_of
+    monkeypatch.setattr(
+        ours.SupConLoss, "loss_of", lambda self, e, labels: batches.append(labels) or loss_of(self, e, labels)
+    )
+    data = datasets.Dataset.from_dict({"text": COLUMNS[0] * 2, "label": LABELS.tolist() * 2})
+    model = tiny_model(tmp_path / "bert")
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path / "out"),
+        max_steps=30,
+        per_device_train_batch_size=4,
+        batch_sampler=BatchSamplers.GROUP_BY_LABEL,
+        learning_rate=5e-4,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        seed=3,
+        disable_tqdm=True,
+    )
+    loss = ours.MatryoshkaLoss(model, ours.SupConLoss(model, 0.2), [32, 8])
+
+    def of_all():
+        with torch.no_grad():
+            return float(loss(features(model, COLUMNS[:1]), LABELS))
+
+    before = of_all()
+    batches.clear()
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss).train()
+    assert len(batches) == 30
+    assert all(min(labels.unique(return_counts=True)[1]) >= 2 for labels in batches)
+    after = of_all()
+    assert after < before - 0.2, (before, after)
+    model.save_pretrained(str(tmp_path / "saved"))
+    assert "khosla2020supervised" in (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
+
+
 def test_nothing_is_imported_before_it_is_used():
     code = "import sys, coulomb, coulomb.integrations, coulomb.losses; print('sentence_transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

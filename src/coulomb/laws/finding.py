@@ -37,6 +37,11 @@ class Finding:
     example: str = ""
 
 
+def no_samples(law: str) -> Finding:
+    """Returns the finding of a law about samples for a loss whose inputs have no dimension for them."""
+    return Finding(law, NOT_APPLICABLE, cause="no dimension of the inputs counts samples")
+
+
 @dataclass(frozen=True)
 class Certificate:
     """The findings for one loss.

@@ -13,7 +13,7 @@ def formula(subject: Subject) -> Finding:
     """Compares value and gradient with a function of the same arguments that the user wrote, such as a double loop."""
     if subject.formula is None:
         return Finding("formula", NOT_APPLICABLE, cause="no formula was given to compare with (formula=)")
-    bound = 1e-4 if torch.float32 in (subject.precise, subject.computes_in) else 1e-8
+    bound = 1e-4 if subject.in_fp32 else 1e-8
     made = subject.make()
     if isinstance(made, nn.Module) and any(True for _ in made.parameters()):
         bound = max(bound, 1e-6)  # parameters start in fp32

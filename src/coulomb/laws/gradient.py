@@ -20,7 +20,7 @@ def gradient(subject: Subject) -> Finding:
 
     A loss with kinks (hinges, hardest negatives) fails only if it fails for three batches, each with another step.
     """
-    precision = torch.float32 if torch.float32 in (subject.precise, subject.computes_in) else torch.float64
+    precision = torch.float32 if subject.in_fp32 else torch.float64
     steps, bound = STEPS[precision]
     skipped = excused(subject)
 
@@ -136,7 +136,7 @@ def factor(subject: Subject) -> Finding:
     if not any(bool(one.any()) for one in once.gradients.values()):
         return Finding(law, NOT_APPLICABLE, cause="this batch gives no gradient")
     error = max(relative(thrice.gradients[name], 3 * one) for name, one in once.gradients.items())
-    bound = 1e-5 if torch.float32 in (subject.precise, subject.computes_in) else 1e-10
+    bound = 1e-5 if subject.in_fp32 else 1e-10
     measure = "relative error of the gradient of 3·L"
     if error <= bound:
         return Finding(law, HOLDS, measure, error, bound)

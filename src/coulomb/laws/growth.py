@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding
+from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding, no_samples
 from coulomb.laws.subject import Subject
 
 WIDTH = 8
@@ -26,7 +25,7 @@ def memory(subject: Subject) -> Finding:
     """Fits the exponent p of N^p to the bytes that autograd keeps for the backward pass, without the inputs."""
     law, measure = "memory for backward", "exponent of N"
     if not samples_grow(subject):
-        return Finding(law, NOT_APPLICABLE, cause="no dimension of the inputs counts samples")
+        return no_samples(law)
     sizes, kept = [], []
     for n in LADDER:
         inputs = subject.draw(n, WIDTH, torch.float32)
@@ -58,7 +57,7 @@ def work(subject: Subject) -> Finding:
     """Fits the exponent to the numbers that all operations of a step write, and counts the operations."""
     law, measure = "work", "exponent of N"
     if not samples_grow(subject):
-        return Finding(law, NOT_APPLICABLE, cause="no dimension of the inputs counts samples")
+        return no_samples(law)
     written, calls = [], []
     for n in SMALL:
         with Counting() as counted:
@@ -128,7 +127,6 @@ class Counting(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls, self.written = 0, 0
-        self.names: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls the operation and counts it."""
@@ -137,5 +135,4 @@ class Counting(TorchDispatchMode):
         if not getattr(func, "is_view", False):
             outputs = result if isinstance(result, tuple | list) else (result,)
             self.written += sum(one.numel() for one in outputs if isinstance(one, Tensor))
-            self.names[func.__name__] += 1
         return result

@@ -2,7 +2,7 @@
 
 import torch
 
-from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding
+from coulomb.laws.finding import FAILS, HOLDS, Finding, no_samples
 from coulomb.laws.subject import D, Subject, relative, shown, smallest
 
 SAMPLES = 8
@@ -10,9 +10,9 @@ SAMPLES = 8
 
 def order(subject: Subject) -> Finding:
     """Reorders the samples in all arguments alike and compares the values."""
-    bound = 1e-5 if torch.float32 in (subject.precise, subject.computes_in) else 1e-10
-    if subject.shuffle is None and not any(map(any, subject.sample_dims(SAMPLES, subject.draw(SAMPLES)))):
-        return Finding("order of samples", NOT_APPLICABLE, cause="no dimension of the inputs counts samples")
+    law, bound = "order of samples", 1e-5 if subject.in_fp32 else 1e-10
+    if not subject.counts_samples(SAMPLES, subject.draw(SAMPLES), subject.shuffle):
+        return no_samples(law)
 
     def error(n: int, d: int) -> tuple[float, str]:
         inputs, places = subject.draw(n, d), torch.arange(n).roll(1)
@@ -34,8 +34,8 @@ def order(subject: Subject) -> Finding:
     size, _ = error(SAMPLES, D)
     measure = "relative change of the value"
     if size <= bound:
-        return Finding("order of samples", HOLDS, measure, size, bound)
+        return Finding(law, HOLDS, measure, size, bound)
     cause = (
         "the value depends on the position of samples in the batch: rows are matched, weighted or split by their place"
     )
-    return Finding("order of samples", FAILS, measure, size, bound, cause, smallest(fails, SAMPLES) or "")
+    return Finding(law, FAILS, measure, size, bound, cause, smallest(fails, SAMPLES) or "")

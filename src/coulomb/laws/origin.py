@@ -87,8 +87,3 @@ def words(name: str) -> str:
         if name in HINTS
         else f"the first such number comes from {name}"
     )
-
-
-def unusual(inputs: Sequence[Any]) -> bool:
-    """True if the inputs have NaN or infinite numbers themselves."""
-    return any(floating(one) and not bool(torch.isfinite(one).all()) for one in inputs)

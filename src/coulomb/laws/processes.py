@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding
+from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding, no_samples
 from coulomb.laws.members import GroupError, in_processes
 from coulomb.laws.subject import D, Subject, floating, normal, relative, seeded, value_of
 
@@ -37,8 +37,8 @@ def several(subject: Subject, world: int) -> Finding:
     if not dist.is_available() or dist.is_initialized():
         return Finding(law, NOT_APPLICABLE, cause="torch.distributed is in use in this process, or missing")
     inputs = subject.draw(SAMPLES)
-    if subject.split is None and not any(map(any, subject.sample_dims(SAMPLES, inputs))):
-        return Finding(law, NOT_APPLICABLE, cause="no dimension of the inputs counts samples")
+    if not subject.counts_samples(SAMPLES, inputs, subject.split):
+        return no_samples(law)
     parts = [subject.part(SAMPLES, inputs, rank, world) for rank in range(world)]
     try:
         whole = step(subject, inputs)

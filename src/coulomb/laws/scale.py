@@ -2,7 +2,7 @@
 
 import torch
 
-from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding
+from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding, no_samples
 from coulomb.laws.subject import D, N, Outcome, Subject, relative, shown, smallest
 
 LAW = "reductions"
@@ -12,7 +12,7 @@ def reductions(subject: Subject) -> Finding:
     """Compares "mean" and "sum" with the losses that ``reduction="none"`` returns; without it, with each other."""
     if "reduction" not in subject.options:
         return Finding(LAW, NOT_APPLICABLE, cause="the loss has no option reduction")
-    bound = 1e-5 if torch.float32 in (subject.precise, subject.computes_in) else 1e-9
+    bound = 1e-5 if subject.in_fp32 else 1e-9
     found = terms(subject, N, D)
     if "sum" not in found or "mean" not in found:
         return Finding(LAW, NOT_APPLICABLE, cause="the loss does not offer both 'mean' and 'sum'")
@@ -90,10 +90,10 @@ def other_ratio(subject: Subject, found: dict[str, Outcome]) -> bool:
 
 def micro_batches(subject: Subject) -> Finding:
     """Compares the loss with the mean over two halves of the batch, as accumulated micro-batches give it."""
-    law, n, bound = "micro-batches", 2 * N, 1e-5 if torch.float32 in (subject.precise, subject.computes_in) else 1e-9
+    law, n, bound = "micro-batches", 2 * N, 1e-5 if subject.in_fp32 else 1e-9
     inputs = subject.draw(n)
-    if subject.split is None and not any(map(any, subject.sample_dims(n, inputs))):
-        return Finding(law, NOT_APPLICABLE, cause="no dimension of the inputs counts samples")
+    if not subject.counts_samples(n, inputs, subject.split):
+        return no_samples(law)
     whole = subject.evaluate(inputs)
     parts = [subject.evaluate(subject.part(n, inputs, half, 2)) for half in (0, 1)]
     if any(one.error is not None for one in (whole, *parts)):

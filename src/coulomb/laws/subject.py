@@ -109,6 +109,11 @@ class Subject:
         """The precision of the result for inputs in `precise`."""
         return self.evaluate(self.draw()).value.dtype
 
+    @cached_property
+    def in_fp32(self) -> bool:
+        """True if the loss computes in fp32 at best, so that laws compare with wider bounds."""
+        return torch.float32 in (self.precise, self.computes_in)
+
     def evaluate(
         self,
         inputs: Sequence[Any],
@@ -198,6 +203,10 @@ class Subject:
             sizes = zip(one.shape, other.shape, strict=True)
             blocks.append(tuple(a // n if b > a and a % n == 0 and b == a // n * (n + 1) else 0 for a, b in sizes))
         return blocks
+
+    def counts_samples(self, n: int, inputs: Sequence[Any], given: object) -> bool:
+        """True if a dimension of the inputs counts samples, or a function that the user has ``given`` divides them."""
+        return given is not None or any(map(any, self.sample_dims(n, inputs)))
 
     def reordered(self, n: int, inputs: Tensors, order: Tensor) -> Sequence[Any]:
         """Returns the samples in another order."""

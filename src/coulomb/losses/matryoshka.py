@@ -32,7 +32,7 @@ EMBEDDINGS = frozenset(
     "query positive negatives noise view0 view1 features embeddings centers x y prediction target student student_keys".split()
 )
 TOGETHER = (InfoNCELoss, NTXentLoss, SupConLoss, JointInfoNCELoss, DecoupledLoss, DebiasedLoss)
-FIRST = ("view0", "query", "features")
+FIRST = ("view0", "query", "features")  # the argument of these that holds the anchors
 WHOLE = (ArcFaceLoss, PaCoLoss)  # whose centers have the width of the features, and belong to the loss or its caller
 
 
