@@ -33,6 +33,7 @@ nb_execution_timeout = 600  # of a cell, in seconds
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_output_stderr = "error"
+nb_merge_streams = True
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from page_blocks import ROOT, blocks_of
+from page_blocks import ROOT
 
 PAGE = ROOT / "docs" / "guide" / "errors.md"
-QUOTED = [block.strip() for block in blocks_of(PAGE, "text")]
+QUOTED = re.findall(r"^> `(.*)`$", PAGE.read_text(encoding="utf-8"), flags=re.M)
 
 
 @functools.cache
@@ -46,4 +46,4 @@ def test_every_class_of_errors_is_in_the_table():
     page = PAGE.read_text(encoding="utf-8")
     for name, cls in vars(errors).items():
         if isinstance(cls, type) and cls.__module__ == errors.__name__:
-            assert re.search(rf"^\| `coulomb\.ground\.errors\.{name}`", page, flags=re.M), name
+            assert re.search(rf"^\| `{name}`", page, flags=re.M), name

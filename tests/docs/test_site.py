@@ -30,6 +30,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the notebooks are executed
 def test_the_site_has_no_faults(site, check):
     assert check.faults(site) == []
     assert (site / "index.html").is_file() and (site / "benchmarks" / "losses.html").is_file()
@@ -37,6 +38,7 @@ def test_the_site_has_no_faults(site, check):
 
 @pytest.mark.slow
 @pytest.mark.browser
+@pytest.mark.timeout(900)
 @NEEDED
 def test_the_site_can_be_read_and_searched_in_a_browser(site):
     requests, errors = [], []
@@ -51,13 +53,18 @@ def test_the_site_can_be_read_and_searched_in_a_browser(site):
             "guide/why.html",
             "losses/NTXentLoss.html",
             "api/tables.html",
+            "guide/errors.html",
+            *(f"notebooks/{path.stem}.html" for path in (ROOT / "docs" / "notebooks").glob("*.md")),
         ):
             page.goto((site / name).as_uri())
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 1, f"{name} is {wide} pixels wider than the screen of a phone"
+            assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)"), name
+        for words in ("temperature", "small blue ring", "pickle"):
+            page.goto((site / "search.html").as_uri() + f"?q={words}")
+            page.wait_for_selector("#search-results li")
         page.goto((site / "search.html").as_uri() + "?q=temperature")
-        page.wait_for_selector("#search-results li")
-        assert page.locator("#search-results li").count() > 3
+        page.wait_for_selector("#search-results li:nth-child(4)")
     assert not errors
     assert not [url for url in requests if not url.startswith(("file://", "data:"))]
 
