@@ -251,6 +251,13 @@ def test_the_options_of_a_run_can_be_given_again(run):
     assert dataclasses.asdict(again.config) | elsewhere == config
 
 
+@pytest.mark.parametrize("options", [{"full": True}, {"knn_k": 5}])
+def test_options_of_the_evaluation_of_images_are_refused(run, options):
+    """They were ignored."""
+    with pytest.raises(InputError, match=f"{next(iter(options))}: has no effect on a run on columns"):
+        coulomb.evaluate(run.path, data=squares(), progress=False, **options)
+
+
 def test_a_run_whose_data_changed_says_so(tmp_path):
     lines = [f"question {n},answer {n}" for n in range(20)]
     (tmp_path / "qa.csv").write_text("\n".join(["q,a", *lines]))

@@ -59,6 +59,8 @@ def assess(
         team: processes that share the work; all but the first compute features and return an empty dict.
     """
     if isinstance(plan, ColumnsPlan):
+        if asked := [name for name, value in {"full": full or None, **(options or {})}.items() if value is not None]:
+            raise InputError(f"{asked[0]}: has no effect on a run on columns; leave it out")
         return assess_columns(folder, plan, progress=progress)
     config, prepared, views = dataclasses.replace(plan.config, **(options or {})), plan.prepared, plan.views
     compared = contestants(config, folder, prepared, views, plan.module, trained_classifier(folder))

@@ -295,7 +295,7 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     if path_column is None:
         raise InputError(
             f"{where}: no column of paths among {first_few(list(columns))}; call one of them {PATH_COLUMNS[0]!r} "
-            f"(or {', '.join(PATH_COLUMNS[1:])})"
+            f"(or {', '.join(PATH_COLUMNS[1:])}); for texts, pairs or vectors, name their columns (--columns)"
         )
     label_column = choose_label_column(list(columns), label_column, (), where)
     folder = (list_path.parent if root is None else Path(root)).resolve()
