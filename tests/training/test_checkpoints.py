@@ -244,7 +244,7 @@ def saved_after(steps_per_epoch, epochs, every, accumulate, tmp_path, monkeypatc
     updates, strategy = 0, SimpleNamespace(reduce_boolean_decision=lambda decision, all: decision)
     for index in range(steps_per_epoch * epochs):
         updates += module.completes_update(index)
-        trainer = SimpleNamespace(global_step=updates, strategy=strategy)
+        trainer = SimpleNamespace(global_step=updates, strategy=strategy, should_stop=False)
         checkpoints.on_train_batch_end(trainer, module, None, None, index)
     return saved
 
