@@ -1,5 +1,6 @@
-"""The list of commands needs no PyTorch, and options of other libraries lead to those of the command."""
+"""The list of commands and what shells complete need no PyTorch; options of other libraries lead to those of the command."""
 
+import os
 import subprocess
 import sys
 
@@ -67,3 +68,52 @@ def test_the_suggested_options_exist():
     }
     assert {here for names in RUN_OPTIONS.values() for here in names} <= flags | {*option_names(), "resume_from"}
     assert not set(RUN_OPTIONS) & set(option_names())
+
+
+def complete(*words):
+    """Returns what a bash proposes for the last word of a line, and whether PyTorch was imported for it."""
+    script = (
+        "import sys\nfrom coulomb.cli import main\nsys.argv = ['coulomb']\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules)"
+    )
+    environment = {
+        "_COULOMB_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | environment, check=False, timeout=120
+    )  # fmt: skip
+    assert done.stderr == ""
+    *proposed, imported = done.stdout.splitlines()
+    return [word for word in proposed if word], imported == "True"
+
+
+def test_commands_and_files_are_completed_without_torch():
+    assert complete("coulomb", "exp") == (["export"], False)
+    assert complete("coulomb", "train", "pho") == ([], False)  # the shell proposes files
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        (("coulomb", "train", "photos", "--knn-e"), ["--knn-every"]),
+        (("coulomb", "train", "--method", "sims"), ["simsiam"]),
+        (("coulomb", "train", "--optimizer", ""), ["sgd", "adamw", "lars", "muon"]),
+        (("coulomb", "lab", "--qu"), ["--quick"]),
+    ],
+)
+def test_options_and_their_values_are_completed(words, proposed):
+    assert complete(*words) == (proposed, True)
+
+
+def test_a_bash_completes_with_what_show_completion_prints(tmp_path):
+    program = tmp_path / "coulomb"
+    program.write_text(f"#!{sys.executable}\nfrom coulomb.cli import main\nmain()\n")
+    program.chmod(0o755)
+    line = "COMP_WORDS=(coulomb exp); COMP_CWORD=1; _coulomb_completion coulomb; echo ${COMPREPLY[@]}"
+    done = subprocess.run(
+        ["bash", "-c", f'eval "$(coulomb --show-completion)"; {line}'], capture_output=True, text=True, check=False,
+        env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}, timeout=120,
+    )  # fmt: skip
+    assert done.stdout == "export\n", done.stderr

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "src" / "coulomb"
 
@@ -138,27 +140,23 @@ def test_names_that_contributing_places_in_files_are_there():
             assert re.search(rf"\b{each}\b", (ROOT / path).read_text(encoding="utf-8")), f"{each} in {path}"
 
 
-CORE_IMPORT = """
-import sys
-import torch  # not measured
-import time
-start = time.process_time()  # of this process only
-import coulomb.losses
-import coulomb.negatives
-elapsed = time.process_time() - start
-heavy = {"lightning", "sklearn", "PIL", "pyarrow", "datasets", "plotly", "typer", "rich", "tensorboard", "pandas"}
-print(sorted(heavy & set(sys.modules)), elapsed)
-"""
+HEAVY = (
+    "lightning torchvision transformers sklearn scipy PIL pyarrow datasets pandas tensorboard rich typer yaml jinja2"
+)
+LIGHT = [  # what is imported, what must not be imported with it: seconds for who only computes a loss, or asks for help
+    ("import coulomb", f"torch numpy {HEAVY}"),
+    ("import coulomb.losses, coulomb.negatives, coulomb.similarity", f"torch._dynamo torch._inductor {HEAVY}"),
+    ("import coulomb.laws", HEAVY),
+    ("import coulomb.cli", "torch numpy yaml PIL pyarrow"),
+    ("import coulomb.api", "lightning transformers torch._dynamo tensorboard torchvision"),
+]
 
 
-def test_core_imports_light_and_fast():
-    runs = [
-        subprocess.run([sys.executable, "-c", CORE_IMPORT], capture_output=True, text=True, check=True).stdout
-        for _ in range(3)
-    ]
-    heavy = [run.rsplit("]", 1)[0] for run in runs]
-    assert heavy == ["["] * 3, f"import coulomb.losses pulled in {heavy[0]}]"
-    assert min(float(run.split()[-1]) for run in runs) <= 0.3
+@pytest.mark.parametrize(("imported", "heavy"), LIGHT, ids=[imported for imported, _ in LIGHT])
+def test_what_is_imported_brings_nothing_heavy(imported, heavy):
+    script = f"import sys\n{imported}\nprint(sorted(set({heavy.split()!r}) & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert found == "[]\n"
 
 
 ONLY_TRAINING = """

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import itertools
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
-import yaml
 
 from coulomb.cli.overview import COMMANDS, listing, plugin_commands
 from coulomb.ground import plugins
@@ -19,13 +19,15 @@ from coulomb.ground.errors import InputError, LostProcessError, NonFiniteError
 from coulomb.ground.names_elsewhere import run_option
 from coulomb.ground.version import __version__
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
+COMPLETION = "_COULOMB_COMPLETE"  # environment variable that a shell sets when it asks how a line could go on
 UsageError: Any = typer.BadParameter.__base__  # Typer contains a copy of click and exports no other name for this class
 
 
 def main() -> None:
     """Runs the command that the arguments of this process name, and exits with its code."""
-    run(lambda: commands(sys.argv[1:])(standalone_mode=False))
+    arguments = words_to_complete() if COMPLETION in os.environ else sys.argv[1:]
+    run(lambda: commands(arguments)(standalone_mode=False))
 
 
 def run(command: Callable[[], Any]) -> NoReturn:
@@ -54,6 +56,16 @@ def run(command: Callable[[], Any]) -> NoReturn:
         except (KeyboardInterrupt, typer.Abort):
             code = fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def words_to_complete() -> list[str]:
+    """Returns the words of the line that a shell completes if they end with an option or its value, else none.
+
+    Then the list of commands is enough: names of files need no import of PyTorch, which takes seconds.
+    """
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")  # of bash; of other shells
+    words = line.split()[1:]
+    return words if any(word.startswith("-") for word in words[-2:]) else []
 
 
 def commands(arguments: list[str]) -> typer.Typer:
@@ -173,6 +185,8 @@ def parse_pairs(texts: list[str], example: str) -> dict[str, Any]:
     Raises:
         InputError: a text is no name=value; the message shows ``example``.
     """
+    import yaml
+
     flag, parsed = example.split(maxsplit=1)[0], {}
     for text in texts:
         name, equals, value = text.partition("=")

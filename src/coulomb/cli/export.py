@@ -8,7 +8,7 @@ import typer
 
 import coulomb
 from coulomb.cli.app import app, say
-from coulomb.cli.options import JSON, OWN_ENCODER, examples
+from coulomb.cli.options import JSON, OWN_ENCODER, examples, one_of
 from coulomb.ground.checked import require_option
 from coulomb.ground.errors import InputError
 
@@ -34,7 +34,14 @@ def export(
             "the others"
         ),
     ],
-    to: Annotated[str, typer.Option(help="onnx, hub, faiss, lance, csv or npz", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="onnx, hub, faiss, lance, csv or npz",
+            show_default=False,
+            autocompletion=one_of([*ENCODER_TO, *INDEX_TO]),
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="file or folder to write; it must not exist", show_default=False)],
     unit: Annotated[
         bool, typer.Option("--unit", help="onnx: features of unit length", rich_help_panel="Encoder")

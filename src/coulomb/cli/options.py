@@ -3,13 +3,14 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from coulomb.cli.app import parse_pairs
+from coulomb.methods import METHODS
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import require_named
 
@@ -38,6 +39,11 @@ def with_examples(*commands: str) -> Callable[[Callable[..., None]], Callable[..
     return add
 
 
+def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
+    """Returns what `typer.Option` takes as ``autocompletion``, for an option that is one of ``values``."""
+    return lambda incomplete: [value for value in values if value.startswith(incomplete)]
+
+
 def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Parameter]:
     """Returns a keyword parameter for each field of ``Config`` not in ``without``, and ``config``, a file to start from."""
     hints = typing.get_type_hints(Config)
@@ -46,9 +52,9 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
         if option.name in without:
             continue
         kind: Any = hints[option.name] | None
-        text, panel = option.metadata["help"], option.metadata["panel"]
-        if option.metadata["choices"]:
-            text += f" ({', '.join(option.metadata['choices'])})"
+        text, panel, choices = (option.metadata[name] for name in ("help", "panel", "choices"))
+        if choices:
+            text += f" ({', '.join(choices)})"
         described: Any
         if option.name == "data":
             described = typer.Argument(help=text, show_default=False)
@@ -60,7 +66,11 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
             if hints[option.name] is bool:
                 flag += flag.replace("--", "/--no-", 1)
             flags = flag, *ALIASES.get(option.name, ())
-            described = typer.Option(*flags, help=text, show_default=False, rich_help_panel=panel)
+            known = tuple(METHODS) if option.name == "method" else choices
+            completed = None if known is None else one_of(known)
+            described = typer.Option(
+                *flags, help=text, show_default=False, rich_help_panel=panel, autocompletion=completed
+            )
         parameters.append(keyword(option.name, kind, described, None))
     file = typer.Option(help="config.yaml of another run to start from", rich_help_panel="Run")
     return [*parameters, keyword("config", Path | None, file, None)]

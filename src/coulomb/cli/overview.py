@@ -24,7 +24,7 @@ COMMANDS = {
 
 def listing(app: typer.Typer) -> typer.Typer:
     """Returns an application with the callback of ``app`` and the names and help of all commands, for help and errors."""
-    shown = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    shown = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
     shown.registered_callback = app.registered_callback
     helps = {module: read_help(module) for module in dict.fromkeys(COMMANDS.values())}
     for name, module in COMMANDS.items():
