@@ -84,6 +84,8 @@ def locked(path: Path, work: str = "training this run") -> Iterator[None]:
             file.flush()
         yield
     finally:
+        if fcntl is None:
+            file.close()  # Windows deletes no open file
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             file.close()

@@ -132,7 +132,8 @@ def _forget_pool() -> None:
     _executor, _starting = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_pool)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_pool)
 
 
 class _Library(NamedTuple):

@@ -68,7 +68,8 @@ def verify(
     processes equal one; memory and work in the number of samples; half precision and autocast against fp64; degenerate
     batches; limits of the temperature; the same bits in each call; inputs are left unchanged; torch.compile.
 
-    Takes seconds on a CPU. The law of processes forks processes of this one; it is skipped if torch.distributed is in use.
+    Takes seconds on a CPU. The law of processes forks processes of this one; it does not apply if
+    torch.distributed or CUDA is in use, nor on macOS and Windows.
 
     Args:
         loss: a class, whose constructor is called with ``options``; a module; or a function of tensors.

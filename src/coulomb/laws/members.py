@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import socket
+import sys
 import tempfile
 import time
 import traceback
@@ -29,26 +30,23 @@ class GroupError(RuntimeError):
 def in_processes(world: int, work: Callable[[int, int], Any], patience: float = PATIENCE) -> list[Any]:
     """Returns [work(rank, world) for each rank], computed in a gloo group of ``world`` new processes.
 
-    The processes are forked where the system can, so that ``work`` may be any function. Each sets torch to one thread
-    before it computes anything, because OpenMP's threads do not survive a fork. Elsewhere they are spawned, and ``work`` is
-    pickled.
+    The processes are forked, see `cannot_fork`, so that ``work`` may be any function. Each sets torch to one thread before it
+    computes anything, because OpenMP's threads do not survive a fork.
 
     Raises:
         GroupError: a process raised an error, ended, or did not answer within ``patience`` seconds.
     """
-    method = (
-        "fork" if "fork" in multiprocessing.get_all_start_methods() and not torch.cuda.is_initialized() else "spawn"
-    )
-    context = multiprocessing.get_context(method)
-    if method == "fork":  # collectives import the compiler: once here instead of seconds in each process
-        importlib.import_module("torch._dynamo")
+    context = multiprocessing.get_context("fork")
+    importlib.import_module(
+        "torch._dynamo"
+    )  # collectives import the compiler: once here instead of seconds in each process
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python ≥ 3.12 on forks of processes with threads
         store, members = str(Path(folder) / "store"), []
         try:
             for rank in range(world):
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_member, args=(theirs, work, rank, world, store), daemon=True)  # type: ignore[attr-defined]
+                process = context.Process(target=_member, args=(theirs, work, rank, world, store), daemon=True)
                 process.start()
                 theirs.close()
                 members.append((process, ours))
@@ -61,6 +59,13 @@ def in_processes(world: int, work: Callable[[int, int], Any], patience: float = 
                 if process.is_alive():
                     process.kill()
                     process.join()
+
+
+def cannot_fork() -> str | None:
+    """Returns why this process cannot be forked, as a sentence's end; None if it can."""
+    if sys.platform == "darwin" or "fork" not in multiprocessing.get_all_start_methods():
+        return "needs processes that are forked, which macOS does not do safely and Windows not at all"
+    return "needs processes that are forked, and CUDA is in use in this one" if torch.cuda.is_initialized() else None
 
 
 def answer(rank: int, pipe: Connection, deadline: float) -> Any:

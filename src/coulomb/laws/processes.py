@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from coulomb.laws.finding import FAILS, HOLDS, NOT_APPLICABLE, Finding, no_samples
-from coulomb.laws.members import GroupError, in_processes
+from coulomb.laws.members import GroupError, cannot_fork, in_processes
 from coulomb.laws.subject import D, Subject, floating, normal, relative, seeded, value_of
 
 SAMPLES = 12
@@ -36,6 +36,8 @@ def several(subject: Subject, world: int) -> Finding:
     law = f"{world} processes"
     if not dist.is_available() or dist.is_initialized():
         return Finding(law, NOT_APPLICABLE, cause="torch.distributed is in use in this process, or missing")
+    if (reason := cannot_fork()) is not None:
+        return Finding(law, NOT_APPLICABLE, cause=reason)
     inputs = subject.draw(SAMPLES)
     if not subject.counts_samples(SAMPLES, inputs, subject.split):
         return no_samples(law)

@@ -1,7 +1,6 @@
 """A cache of byte ranges on disk with a size limit, shared by processes."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import time
@@ -12,6 +11,11 @@ from pathlib import Path
 
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.text import visible
+
+try:
+    import fcntl
+except ImportError:  # Windows, where `Store` refuses shards
+    fcntl = None  # type: ignore[assignment]
 
 FOLDER = "COULOMB_CACHE"  # environment variable: folder of the cache
 LIMIT = "COULOMB_CACHE_GB"  # environment variable: its largest size in GiB

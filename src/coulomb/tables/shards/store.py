@@ -5,7 +5,7 @@ from collections import OrderedDict
 from stat import S_ISREG
 from typing import Any
 
-from coulomb.ground.errors import DataUnavailableError
+from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.outages import unavailable
 from coulomb.ground.randomness import derive_seed
 from coulomb.ground.text import visible
@@ -40,9 +40,17 @@ class Store:
     Args:
         addresses: paths or URLs of the shards.
         stamps: stamps of the shards; ranges of a shard with another stamp are refused.
+
+    Raises:
+        InputError: on Windows.
     """
 
     def __init__(self, addresses: list[str], stamps: list[Stamp]) -> None:
+        if not hasattr(os, "pread"):
+            raise InputError(
+                "shards: Windows lacks the reads and locks that they need; use Linux, macOS or the Windows Subsystem for "
+                "Linux, or unpack them into a folder"
+            )
         self.addresses, self.stamps = addresses, stamps
         self.remote = any(scheme(address) is not None for address in addresses)
         self._cache = Cache(cache_folder(), cache_limit()) if self.remote else None
