@@ -107,10 +107,13 @@ def parse_command(line):
         words = parse_args(words[1:]).training_script_args
         assert line.count(" -m coulomb ") == 1, "torchrun starts the module coulomb"
         words = ["coulomb", *words]
-    assert words[0] in ("coulomb", "pip"), f"unknown program {words[0]}"
+    assert words[0] in ("coulomb", "pip", "uv"), f"unknown program {words[0]}"
     if words[0] == "coulomb":
         command, rest = typer.main.get_command(app), words[1:]
         while hasattr(command, "commands"):
+            if rest and rest[0].startswith("--"):  # of coulomb itself
+                assert rest[0] in {flag for each in command.params for flag in each.opts}
+                return
             assert rest and rest[0] in command.commands, f"unknown command {rest[:1]}"
             command, rest = command.commands[rest[0]], rest[1:]
         command.make_context("coulomb", list(rest))

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from sentence_models import COLUMNS, features, gradients, tiny_model
+from torch_versions import BUFFERS_TWICE
 
 JOINT = {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")}
 HARD = {"hardness_mode": "in_batch_negatives", "hardness_strength": 3.0}
@@ -42,7 +43,7 @@ def step(folder, name, library, gather):
         loss = library.MatryoshkaLoss(model, inner, [32, 8, 3], [1, 2, 0.5])
     exchanges = []
     if together:
-        wrapped = DistributedDataParallel(model)
+        wrapped = DistributedDataParallel(model, broadcast_buffers=BUFFERS_TWICE)
 
         def count(state, bucket):
             exchanges.append(bucket.index())

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,11 @@ def test_the_site_of_read_the_docs_is_made_by_the_makefile():
 def test_the_citation_has_the_version_of_the_package():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == coulomb.__version__ and citation["license"] == "Apache-2.0"
+
+
+def test_the_lowest_versions_that_are_tried_are_those_that_are_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [lines for name, lines in project["optional-dependencies"].items() if name not in ("dev", "docs")]
+    declared = {re.sub(r"\[\w+\]|,.*", "", line).replace(">=", "==") for line in sum(extras, project["dependencies"])}
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    assert {line for line in lines if not line.startswith("#")} == declared

@@ -20,7 +20,7 @@ from coulomb.laws.subject import normal
 from coulomb.losses import LearnableTemperature
 from coulomb.similarity import policy, use_backend
 from law_rows import all_rows, shuffled
-from torch_versions import HAS_ATTENTION, NO_ATTENTION
+from torch_versions import HAS_ATTENTION, NO_ATTENTION, ROUNDING
 
 LOSSES = all_rows()
 # Four paths to the same result: plain torch on the stored matrix, one cached tile, recomputed tiles, and attention passes,
@@ -326,7 +326,7 @@ def assert_at_least_as_accurate(ours, dense, truth, absolute=1e-5):
         # A gradient is returned in its input's precision, and rounding it can cost half an ulp.
         rounding = true.abs().max() * torch.finfo(mine.dtype).eps / 2
         allowed = allowed if torch.isfinite(allowed) else 0.0  # a reference that overflows allows no error
-        assert error <= allowed + absolute + rounding
+        assert error <= allowed + absolute * ROUNDING + rounding
 
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -58,8 +58,10 @@ def convert(module: nn.Module, examples: dict[str, Tensor], dims: dict[str, dict
         name: of the encoder, for messages.
 
     Raises:
-        InputError: PyTorch cannot convert it, or it is too large for one file.
+        InputError: PyTorch cannot convert it, or is older than 2.9, or the model is too large for one file.
     """
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9):
+        raise InputError(f"to=onnx: needs PyTorch 2.9 or later, this is {torch.__version__}; update it")
     from onnxscript.optimizer import optimize
     from torch.onnx import export
 

@@ -152,7 +152,7 @@ class MatryoshkaLoss(Loss):
             raise TypeError(
                 f"{type(self.loss).__name__} takes {len(self._names)} arguments by position, got {len(arguments)}"
             )
-        given = dict(zip(self._names, arguments, strict=False))
+        given = dict(zip(self._names[: len(arguments)], arguments, strict=True))  # compiled: torch 2.6 knows only True
         if twice := given.keys() & options.keys():
             raise TypeError(f"{min(twice)} was given twice")
         given.update(options)

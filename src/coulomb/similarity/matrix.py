@@ -309,19 +309,26 @@ class Similarity:
             plan.decide(problem)  # counts it
             return cross_entropy.cross_entropy(problem, teacher._problem(over).detached(), own, kl)
 
-        def log_sum_exp(one: Similarity, its: Tensor | None) -> Tensor:
-            lse = one.lse(over)
-            return lse.masked_fill(lse == -torch.inf, 0) if its is None else torch.logaddexp(lse, its)
-
-        def expected(one: Similarity, its: Tensor | None) -> Tensor:
-            total = one.expected(teacher, over, lse=lse_t)
-            return total if its is None or own is None else total + (own.t - lse_t).exp() * its
-
+        own_s, own_t = (None, None) if own is None else (own.s, own.t)
         with torch.no_grad():
-            lse_t = log_sum_exp(teacher, None if own is None else own.t)
-            entropy = lse_t - expected(teacher, None if own is None else own.t) if kl else 0
-        own_s = None if own is None else own.s
-        return log_sum_exp(self, own_s) - expected(self, own_s) - entropy
+            lse_t = teacher._lse_with(own_t, over)
+            share = None if own_t is None else (own_t - lse_t).exp()
+            entropy = lse_t - teacher._expected_with(own_t, share, teacher, over, lse_t) if kl else 0
+        return self._lse_with(own_s, over) - self._expected_with(own_s, share, teacher, over, lse_t) - entropy
+
+    # Methods, not functions inside: torch 2.6 compiles none whose annotations have a union.
+
+    def _lse_with(self, own: Tensor | None, over: str) -> Tensor:
+        """`lse` with one more key of each row, [N]; without one, 0 where none counts."""
+        lse = self.lse(over)
+        return lse.masked_fill(lse == -torch.inf, 0) if own is None else torch.logaddexp(lse, own)
+
+    def _expected_with(
+        self, own: Tensor | None, share: Tensor | None, teacher: "Similarity", over: str, lse: Tensor
+    ) -> Tensor:
+        """`expected` with one more key of each row, whose probability is ``share``, [N]."""
+        total = self.expected(teacher, over, lse=lse)
+        return total if own is None or share is None else total + share * own
 
     def _require_teacher(self, teacher: "Similarity", over: Over) -> None:
         if teacher.shape != self.shape or teacher.column_bias is not None:
