@@ -89,7 +89,7 @@ def test_where_nearly_all_rows_are_joined_the_error_says_what_to_do():
         equal_cells_split(ids, 0.2, 0, names=["image", "caption"])
     with pytest.raises(InputError, match="Give a test set"):
         equal_cells_split(np.zeros((10, 2), int), 0.2, 0)
-    with pytest.raises(InputError, match="1 row: too few"):
+    with pytest.raises(InputError, match="1 row cannot be split"):
         equal_cells_split(np.zeros((1, 1), int), 0.5, 0)
     with pytest.raises(InputError, match="test_fraction=1"):
         equal_cells_split(ids, 1, 0)

@@ -63,7 +63,7 @@ def test_names_kinds_and_negatives_are_parsed():
         ("caption:txt", "did you mean 'text'"),
         ("caption:text:image", "must be NAME, NAME:KIND"),
         ("a:negative:negative", "must be NAME, NAME:KIND"),
-        ("a:negative,b:negative", "a, b is marked ':negative'"),
+        ("a:negative,b:negative", "a, b are all marked ':negative'"),
         (["a", 3], "3 is a int"),
     ],
 )
