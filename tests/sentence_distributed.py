@@ -43,7 +43,7 @@ def step(folder, name, library, gather):
         loss = library.MatryoshkaLoss(model, inner, [32, 8, 3], [1, 2, 0.5])
     exchanges = []
     if together:
-        wrapped = DistributedDataParallel(model, broadcast_buffers=BUFFERS_TWICE)
+        wrapped = DistributedDataParallel(model, **BUFFERS_TWICE)
 
         def count(state, bucket):
             exchanges.append(bucket.index())

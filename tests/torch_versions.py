@@ -8,6 +8,6 @@ NO_ATTENTION = "attention needs torch 2.9 or later"
 # Factor on absolute bounds in fp32: sums of torch 2.6 are rounded in another order; 2.4e-5 and 1.1e-5 were seen for 1e-5.
 ROUNDING = 1 if torch.__version__ >= (2, 9) else 2
 # DistributedDataParallel takes a model of transformers 5 twice in a step; before, only without broadcast_buffers, with the
-# losses of sentence-transformers, too
-BUFFERS_TWICE = torch.__version__ >= (2, 9)
+# losses of sentence-transformers, too. Options of it:
+BUFFERS_TWICE = {} if torch.__version__ >= (2, 9) else {"broadcast_buffers": False}
 needs_attention = pytest.mark.skipif(not HAS_ATTENTION, reason=NO_ATTENTION)

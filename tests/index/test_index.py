@@ -112,7 +112,7 @@ def test_neighbors_of_many_queries(index):
     ("query", "message"),
     [
         ({}, "images: no query; give images"),
-        ({"without_ids": "a/00.png"}, "images: no query"),
+        ({"without_ids": "a/00.png"}, "without='a/00.png': is subtracted from a query, and there is none"),
         ({"ids": "a/1.png"}, "id='a/1.png': not in the index; the most similar id is 'a/10.png'"),
         ({"ids": "c/05.PNG"}, "not in the index; the most similar id is 'b/05.png'"),
         ({"ids": "\0"}, "not in the index; the most similar id is"),

@@ -216,7 +216,8 @@ def has_prefixes(loss: Loss, given: Mapping[str, Any]) -> bool:
         return given.get("guide") is None or not loss.symmetric
     if isinstance(loss, SupConLoss):
         labels = given.get("labels")
-        return given.get("mask") is None and (labels is None or flat_labels(labels).ndim == 1)
+        alone = labels is None or (isinstance(labels, Tensor) and flat_labels(labels).ndim == 1)
+        return given.get("mask") is None and alone
     if isinstance(loss, JointInfoNCELoss):
         return loss.hardness_mode is None or loss.hardness_strength == 0
     return not (isinstance(loss, DecoupledLoss) and loss.weighted)

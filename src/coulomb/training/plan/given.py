@@ -55,7 +55,8 @@ class Given:
         """Separates names from objects. The user's files that ``options`` name (``mine.py:MyMethod``) are executed.
 
         Raises:
-            InputError: an option has an unknown name, or an object or a user's file cannot be used.
+            InputError: an option has an unknown name, an object or a user's file cannot be used, or two options say which data
+                are held out.
         """
         if isinstance(options, Given):
             return options
@@ -67,6 +68,10 @@ class Given:
         }
         objects: list[Any] = [named.get("data"), named.get("test")]
         data, test = (list(each) if is_series(each) else each for each in objects)
+        if test is not None and named.get("test_fraction") is not None:
+            raise InputError(
+                f"test_fraction={named['test_fraction']}: test says which data are held out; leave one of the two out"
+            )
         for name, value in (("data", data), ("test", test)):
             if value is not None:
                 named[name] = data_name(value)
