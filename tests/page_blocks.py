@@ -25,6 +25,7 @@ def run_block(block, name, names=None, strict=True):
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         if strict:
             warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # within Lightning, by torch
         exec(compile(block, str(name), "exec"), {} if names is None else names)
     shown = re.findall(r"^# → (.*)", block, flags=re.M)
     if shown:
