@@ -115,6 +115,7 @@ def test_a_label_outside_the_range(tmp_path):
     refused(coulomb("train", "d.npz", *QUICK, cwd=tmp_path), "-5")
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_kept(run, photos):
     before = sorted((path.name, path.stat().st_mtime_ns) for path in run.iterdir())
     refused(coulomb("train", photos, "--out", run, *QUICK, cwd=run.parent), "already exists", "--resume")

@@ -94,6 +94,7 @@ def test_commands_and_files_are_completed_without_torch():
     assert complete("coulomb", "train", "pho") == ([], False)  # the shell proposes files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "proposed"),
     [

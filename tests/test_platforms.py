@@ -54,6 +54,7 @@ except coulomb.ground.errors.InputError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_what_windows_lacks_all_is_imported_and_files_are_written(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WINDOWS], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=240

@@ -223,6 +223,7 @@ def test_a_method_and_an_encoder_train_resume_load_and_evaluate(third, tmp_path,
     assert json.loads(evaluated.stdout)["trained"]["knn"] > 0.3 and "random_init" in json.loads(evaluated.stdout)
 
 
+@pytest.mark.slow
 def test_a_method_of_coulomb_stays_its_own(installed):
     checked = installed("check", "digits", "--method", "moco", "--option", "queue_size=256", "--encoder", "convnet")
     warned = [line for line in checked.stderr.splitlines() if "'moco'" in line]

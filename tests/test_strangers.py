@@ -131,6 +131,7 @@ CONTENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", USERS)
 def test_a_malformed_file_is_one_sentence(run, name):
     (run / name).parent.mkdir(exist_ok=True)

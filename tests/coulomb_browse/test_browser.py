@@ -89,6 +89,7 @@ def test_a_click_shows_the_image_and_similar_ones(visit, small):
     assert details.is_hidden()
 
 
+@pytest.mark.slow
 def test_the_grid_by_keyboard_alone(visit, small):
     page = visit(small)
     first_tile(page)
@@ -112,6 +113,7 @@ def test_the_grid_by_keyboard_alone(visit, small):
     settled(page, "300 images", ".status")
 
 
+@pytest.mark.slow
 def test_search_by_the_mean_of_several_minus_others(visit, small):
     page = visit(small)
     first_tile(page)

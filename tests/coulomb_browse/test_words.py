@@ -196,6 +196,7 @@ def test_jobs_that_take_too_long_fail_and_those_behind_them_are_left_out():
     assert computed == [{"n": 1}, {"n": 3}]
 
 
+@pytest.mark.slow
 def test_words_are_checked_before_the_page_opens(photos, small, tmp_path):
     assert check_words("words", " a ") == "a" and check_words("words", None) is None
     with pytest.raises(InputError, match="not: must be a text of at most 1000"):

@@ -69,6 +69,7 @@ def longtail(table, tmp_path_factory):
         return perform(EXPERIMENTS["longtail"], settings, ["coulomb", "lab", "longtail"]), settings
 
 
+@pytest.mark.slow
 def test_a_long_tail_is_measured_by_frequency_and_by_gradient(longtail):
     result, settings = longtail
     assert (result["counts"][0], result["counts"][-1]) == (142, 14)
@@ -89,6 +90,7 @@ def seeds(tmp_path_factory):
     return perform(EXPERIMENTS["temperature"], settings), settings
 
 
+@pytest.mark.slow
 def test_several_seeds_have_a_mean_and_a_deviation(seeds):
     result, settings = seeds
     folder = settings.out / "temperature"

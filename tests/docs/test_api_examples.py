@@ -77,6 +77,7 @@ def test_it_says_the_shapes_of_its_tensors(name):
 
 
 # The first one trains; tests/losses and tests/negatives run theirs.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "room", [pytest.param("coulomb", marks=pytest.mark.slow), *sorted({*ROOMS[1:]} - RUN_ELSEWHERE)]
 )

@@ -138,6 +138,7 @@ def test_result_and_file(photos, tmp_path):
         evaluate(photos, out=tmp_path / "result.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [50, 140])
 def test_the_image_size_is_that_of_a_run_on_the_same_images(photos, side, caplog):
     for path in photos.rglob("*.png"):

@@ -134,6 +134,7 @@ def test_transfer_compares_the_starting_point(run, tmp_path):
     assert "starting_point" in result["protocol"]
 
 
+@pytest.mark.slow
 def test_run_without_training_is_even_with_its_start(digit_tree, run, tmp_path):
     """Identical features: every difference is exactly zero, and the verdict is to use the weights as they are."""
     made = tmp_path / "same"

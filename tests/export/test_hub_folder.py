@@ -68,6 +68,7 @@ def test_the_folder_of_a_run_gives_its_features_with_and_without_coulomb(tmp_pat
     np.testing.assert_allclose(by_the_card(tmp_path / "hub", paths), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_published_weights_keep_their_preprocessing(tmp_path):
     Image.fromarray(photo(61, 45)).save(tmp_path / "a.png")
     loaded = published("resnet10", width=8)

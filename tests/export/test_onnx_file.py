@@ -44,6 +44,7 @@ def test_features_of_a_run_are_those_of_encode(tmp_path, name, options):
         )
 
 
+@pytest.mark.slow
 def test_published_weights_keep_their_preprocessing_and_unit_length(tmp_path):
     loaded = published("convnet", width=8)
     result = to_onnx(loaded, tmp_path / "m.onnx", unit=True)
@@ -70,6 +71,7 @@ def test_transformers_are_exported(tmp_path):
     assert to_onnx(loaded, tmp_path / "m.onnx")["check"]["cosine"] >= 0.99999
 
 
+@pytest.mark.slow
 def test_script_needs_neither_coulomb_nor_torch(tmp_path):
     loaded = published("convnet", width=8)
     to_onnx(loaded, tmp_path / "it's.onnx")

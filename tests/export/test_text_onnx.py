@@ -85,6 +85,7 @@ def test_the_script_needs_neither_coulomb_nor_torch(tmp_path):
     np.testing.assert_allclose(found, encoder.encode("the old cat")[0], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_vectors_are_standardized_in_the_file(tmp_path):
     network = build_vector_encoder("mlp", dim=5, width=8, mean=[3.0, 0, 0, 1, 2], std=[2.0, 1, 1, 4, 5]).eval()
     result = vector_to_onnx(network, tmp_path / "m.onnx")
@@ -99,6 +100,7 @@ def test_vectors_are_standardized_in_the_file(tmp_path):
     np.testing.assert_allclose(np.array(printed.split(), float), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_if_features_differ(tmp_path, monkeypatch):
     from coulomb.export.text_graph import text_graph as graph
 
@@ -111,6 +113,7 @@ def test_nothing_is_written_if_features_differ(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_does_not_cut_is_noticed(tmp_path, monkeypatch):
     from coulomb.export.tokenizer_file import complete_tokenizer
 

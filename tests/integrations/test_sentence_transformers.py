@@ -321,6 +321,7 @@ def test_one_column_is_refused(ours, folder):
             getattr(ours, name)(model)(features(model, COLUMNS[:1]), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_equal_one_with_the_whole_batch_and_exchange_gradients_once(ours, folder, processes, world):
     tiny_model(folder)  # writes it

@@ -18,7 +18,11 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
+QUICK = ("2 even, gathered", "3 uneven, ring")
+ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
+
+
+@pytest.fixture(scope="module", params=ALL)
 def together(request, processes):
     world, sizes, gather_elements = SETTINGS[request.param]
     return processes.run(world, cases.together, sizes[world], gather_elements)

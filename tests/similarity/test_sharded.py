@@ -7,10 +7,11 @@ import sharded_cases
 import sharded_failures
 from torch_versions import needs_attention
 
+SLOW = [pytest.param(each, marks=pytest.mark.slow) for each in ((1, 0), (2, 0), (4, 10**6))]
 ATTENTION = pytest.param((2, 0, "attention"), marks=[pytest.mark.slow, needs_attention])
 
 
-@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6), ATTENTION], ids=str)
+@pytest.fixture(scope="module", params=[*SLOW, (2, 10**6), (4, 0), ATTENTION], ids=str)
 def results(request, processes):
     world, *options = request.param
     return world, processes.run(world, sharded_cases.sharded, *options)

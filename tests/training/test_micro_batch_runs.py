@@ -47,6 +47,7 @@ def test_a_run_is_that_of_the_whole_batch(digit_tree, tmp_path, quick, options):
     assert "micro_batch=3: the encoder takes 16 views in 6 parts, twice" in log and "batch norms" not in log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -82,6 +83,7 @@ class Random(nn.Module):
         return self.layers(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

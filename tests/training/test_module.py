@@ -90,6 +90,7 @@ def test_hooks_come_in_order(digit_tree, tmp_path, quick, own, accumulate):
     assert accumulate == 1 or "constant embeddings:" not in run.report.read_text()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_with_an_own_method_resumes(digit_tree, tmp_path, quick, own, monkeypatch):
     whole = coulomb.train(digit_tree, method=own, out=tmp_path / "whole", evaluate=False, progress=False, **quick)
     monkeypatch.chdir(tmp_path)

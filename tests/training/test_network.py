@@ -85,6 +85,7 @@ def test_unlabeled_images_are_left_out_and_absent_classes_never_predicted():
     assert linear_classifier(x[:30], y[:30], 3, seed=0) is None
 
 
+@pytest.mark.slow
 def test_a_finished_run_classifies(digit_tree, tmp_path, quick):
     quick = quick | {"epochs": 4}
     run = coulomb.train(digit_tree, method="supcon", out=tmp_path / "run", evaluate=False, progress=False, **quick)

@@ -95,6 +95,7 @@ def test_texts_are_judged_by_scored_pairs(tmp_path):
     assert checked["training"]["refused"] is None and checked["split"]["test"] == 80 and "split" in said
 
 
+@pytest.mark.slow
 def test_vectors_are_compared_with_their_raw_values(tmp_path):
     rows, labels = vectors()
     data = {f"f{place}": column for place, column in enumerate(rows.T)} | {"label": labels}

@@ -121,6 +121,7 @@ def checkpoint_of(run):
     return torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
 
 
+@pytest.mark.slow
 def test_a_large_penalty_keeps_features_close(photos, tmp_path):
     found = []
     for weight in (0.001, 100.0):
@@ -143,6 +144,7 @@ class Own(torch.nn.Module):
         return self.layers(x).flatten(1)
 
 
+@pytest.mark.slow
 def test_a_users_module_keeps_its_layers_and_is_close_to_its_saved_start(photos, tmp_path):
     pytest.importorskip("peft", reason="peft is not installed")
     options = {k: v for k, v in QUICK.items() if not k.startswith("encoder") and k not in ("evaluate", "progress")}

@@ -205,9 +205,14 @@ IGNORED_WARNINGS = (  # of Lightning, which the user cannot act on
 )
 
 
+# Of Lightning: a thread that outlives the training repeats which process ended, which `LostProcessError` says.
+OBSERVER = "lightning.fabric.strategies.launchers.subprocess_script"
+
+
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Hides Lightning's log messages below WARNING, and warnings that the user cannot act on."""
+    logging.getLogger(OBSERVER).setLevel(logging.WARNING)  # for good
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     loggers += [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("lightning.")]
     levels = [logger.level for logger in loggers]

@@ -119,6 +119,7 @@ def test_both_outcomes_are_among_the_cases(folder):
     )
 
 
+@pytest.mark.slow
 def test_the_probability_of_a_positive_is_reported_only_for_methods_that_need_one(folder):
     def labels(method):
         return preflight({"data": str(folder), "method": method, "max_corrupt": 0.1, **SMALL}, progress=False)[0][
@@ -220,6 +221,7 @@ def test_micro_batches_need_less_memory_and_more_time():
     assert micro["seconds_per_step"] > 0
 
 
+@pytest.mark.slow
 def test_an_estimate_scales_with_the_run():
     planned = resolve({"data": "digits", "epochs": 10})
     config = planned.config

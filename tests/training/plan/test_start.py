@@ -139,6 +139,7 @@ def test_the_plan_of_photos_and_of_photos_from_scratch(photos):
     assert (again.start.encoder, again.image_size, again.channels) == ("lite0", 96, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["flat", "tree"])
 def test_one_16_bit_file_among_photos_does_not_throw_the_weights_away(photos, tmp_path, layout, caplog):
     for path in Path(photos).rglob("*.png"):
