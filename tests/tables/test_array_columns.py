@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from coulomb.ground.errors import InputError
 from coulomb.tables import open_source
@@ -52,6 +53,22 @@ def test_shards_and_arrays_of_several_sizes(tmp_path):
     source = open_source(tmp_path)
     assert [source.image(row).shape for row in range(4)] == [(12, 14, 5), (12, 14, 5), (11, 14, 5), (12, 14, 4)]
     assert np.array_equal(source.image(2), np.moveaxis(IMAGES[2][:, :11], 0, -1))
+
+
+@pytest.mark.parametrize("images", [IMAGES, [*IMAGES[:5], IMAGES[5][:, :11]]], ids=["one size", "two sizes"])
+def test_labels_by_name_and_the_other_columns(tmp_path, images):
+    columns = {"place": ["x", "y"] * 3, "tone": list(range(6))}
+    path = written(tmp_path / "a.parquet", lists(images), **columns)
+    assert open_source(path).other_columns() == columns
+    source = open_source(path, labels="place")
+    assert source.labels.tolist() == [0, 1] * 3 and source.other_columns() == {"tone": columns["tone"]}
+
+
+def test_numbers_beside_paths_are_no_images(tmp_path):
+    Image.fromarray(np.zeros((8, 9, 3), np.uint8)).save(tmp_path / "a.png")
+    boxes = pa.array([[[1.0, 2.0, 3.0, 4.0]]])
+    pq.write_table(pa.table({"image_path": ["a.png"], "boxes": boxes}), tmp_path / "list.parquet")
+    assert open_source(tmp_path / "list.parquet").image(0).shape == (8, 9, 3)
 
 
 def test_a_missing_number_is_missing_and_other_mistakes_are_named(tmp_path, monkeypatch):

@@ -61,6 +61,14 @@ def test_pictures_and_arrays_in_a_frame_of_pandas():
     same(open_source(pd.DataFrame({"image": list(PIXELS), "label": LABELS})))
 
 
+def test_bands_of_encoded_images_keep_their_values():
+    stored = np.arange(48, dtype=np.uint16).reshape(6, 8) * 1000
+    buffer = io.BytesIO()
+    Image.fromarray(stored).save(buffer, "TIFF")
+    source = open_source(pd.DataFrame({"image": [buffer.getvalue(), stored]}))
+    assert all(np.array_equal(source.bands(row)[..., 0], stored) for row in range(2))
+
+
 def test_relative_paths_are_of_the_current_folder_or_of_root(paths, tmp_path, monkeypatch):
     named = pd.DataFrame({"file": [f"{number}.png" for number in range(6)], "label": LABELS})
     same(open_source(named, root=tmp_path))

@@ -85,7 +85,13 @@ def prepare(path):
 
 def band_reading_code() -> str:
     """Returns source code that reads all channels of a TIFF or .npy file, copied from coulomb's functions."""
-    parts = (band_files.values_of_array, band_files.in_order, band_files.values_of_tiff, band_files.as_stored)
+    parts = (
+        band_files.values_of_array,
+        band_files.in_order,
+        band_files.values_of_tiff,
+        band_files.of_pictures,
+        band_files.as_stored,
+    )
     constants = f"MOST_CHANNELS = {band_files.MOST_CHANNELS}"
     return "\n\n\n".join([constants, *(source(part, checks=True) for part in parts)])
 

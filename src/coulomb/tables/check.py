@@ -309,7 +309,8 @@ def render_check(result: dict[str, Any]) -> str:
     """Returns the result of `check` as plain text; print it without markup, because names may contain brackets.
 
     >>> source = open_source(np.arange(64, dtype=np.uint8).reshape(4, 4, 4), labels=[0, 0, 1, 1])
-
+    >>> render_check(check(source)).splitlines()[0]
+    'arrays (arrays): 4 images, 4 readable'
     """
     source, survey, memory = result["source"], result["survey"], result["memory"]
     suggested = result["suggested"]

@@ -127,11 +127,17 @@ def read(data: bytes | Path, described: BandFile) -> Picture:
 def as_stored(raw: bytes) -> Picture:
     """Returns all channels [H, W, C] of a TIFF or .npy file: uint8, uint16, or float32 with NaN for missing values."""
     values = values_of_array(raw) if raw.startswith((b"\x93NUMPY", b"PK")) else values_of_tiff(raw)
+    return np.ascontiguousarray(of_pictures(values))
+
+
+def of_pictures(values: Any) -> Any:
+    """Returns numbers of any type as pictures hold them: uint8, of booleans 0 and 255, uint16 or float32."""
     if values.dtype == np.bool_:
-        values = values.astype(np.uint8) * 255
+        return values.astype(np.uint8) * 255
+    if values.dtype in (np.uint8, np.uint16):
+        return values
     with np.errstate(over="ignore"):  # becomes infinite, which is missing, too
-        values = values if values.dtype in (np.uint8, np.uint16) else values.astype(np.float32)
-    return np.ascontiguousarray(values)
+        return values.astype(np.float32)
 
 
 def _first_bytes(file: Any) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coulomb.ground.errors import InputError
+from coulomb.ground.errors import InputError, counted
 from coulomb.ground.reading import Shape, list_of, maybe, number, whole
 from coulomb.kinds.image.picture import CorruptImage, Picture
 
@@ -52,7 +52,9 @@ class Bands:
     def require(self, picture: Picture, item_id: str) -> None:
         """Raises `CorruptImage` if an image has another number of channels or another depth than the training images."""
         if picture.shape[2] != self.count:
-            raise CorruptImage(item_id, f"has {_channels(picture.shape[2])}, and the training images have {self.count}")
+            raise CorruptImage(
+                item_id, f"has {counted(picture.shape[2], 'channel')}, and the training images have {self.count}"
+            )
         if (picture.dtype == np.uint8) != self.eight_bits:
             raise CorruptImage(item_id, f"its values are {picture.dtype}, and the training images have {self.depth}")
 
@@ -210,7 +212,3 @@ def measure_bands(pictures: Iterable[Picture], bands: Bands, draw: np.random.Gen
     )
     ranges = {"low": tuple(low), "high": tuple(high), "fill": tuple(fill)}
     return Measured(Bands(bands.count, bands.chosen, **ranges), tuple(notes))
-
-
-def _channels(count: int) -> str:
-    return f"{count} channel{'s' * (count != 1)}"

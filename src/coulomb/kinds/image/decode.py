@@ -104,7 +104,7 @@ def read_bands(data: bytes | Path, item_id: str) -> Picture:
 
 def _described(data: bytes | Path) -> band_files.BandFile | None:
     """Returns what a file of bands holds; None for all other files, and for those that only Pillow understands."""
-    if isinstance(data, Path):
+    if isinstance(data, Path) and data.suffix.lower() in band_files.SUFFIXES:
         regular_file(data)
     try:
         return band_files.describe(data)

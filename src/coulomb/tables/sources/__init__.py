@@ -227,23 +227,23 @@ def _shared_name(addresses: list[str]) -> str:
 
 def _open_shards(shards: list[Path], name: str, column: str | None) -> Source:
     require_one_part(shards, name)
-    if (arrays := _arrays(shards)) is not None:
+    if (arrays := _arrays(read_footer(shards[0]))) is not None:
         return open_array_column(shards, arrays, name=portable(name), label_column=column)
     return open_parquet(shards, name=portable(name), label_column=column)
 
 
-def _arrays(shards: list[Path]) -> str | None:
+def _arrays(footer: Any) -> str | None:
     """Returns the column of arrays of a table without encoded images and without paths; None if there is none."""
-    footer = read_footer(shards[0])
-    if image_columns(footer) or set(PATH_COLUMNS[:-2]) & set(footer.schema.to_arrow_schema().names):
-        return None
-    return array_column(footer)
+    fields = footer.schema.to_arrow_schema()
+    paths = [field for field in fields if field.name in PATH_COLUMNS and str(field.type).endswith("string")]
+    return None if image_columns(footer) or paths else array_column(footer)
 
 
 def _open_parquet_file(path: Path, column: str | None, root: Path | None) -> Source:
-    if image_columns(read_footer(path)):
+    footer = read_footer(path)
+    if image_columns(footer):
         return open_parquet([path], name=portable(path.name), label_column=column)
-    if (arrays := _arrays([path])) is not None:
+    if (arrays := _arrays(footer)) is not None:
         return open_array_column([path], arrays, name=portable(path.name), label_column=column)
     return open_file_list(path, label_column=column, root=root)
 

@@ -11,8 +11,8 @@ from coulomb.ground.text import visible
 from coulomb.tables.labels import choose_label_column, read_labels
 from coulomb.tables.source import Source
 from coulomb.tables.sources.arrays import ArraySource
+from coulomb.tables.sources.frames import FrameSource
 from coulomb.tables.sources.hub import IMAGE_COLUMNS, class_labels, is_plain, read_footer
-from coulomb.tables.sources.objects import ImageListSource
 
 MOST_BYTES = 2**31  # of the column, which is read at once
 
@@ -78,7 +78,7 @@ def open_array_column(shards: list[Path], column: str, *, name: str, label_colum
     read = partial(_read_columns, shards)
     rest = [each for each in others if each != label_column]
     source = _source(values, where, name, partial(read, rest))
-    source.notes = notes
+    source.kind, source.notes = "parquet", notes
     if label_column is not None:
         labels = read([label_column])[label_column]
         at = f"{visible(name)}, column {visible(label_column)}"
@@ -108,7 +108,7 @@ def _read_columns(shards: list[Path], names: list[str]) -> dict[str, list[Any]]:
 
 
 def _source(values: Any, where: str, name: str, columns: Any) -> Source:
-    """Returns the arrays as one, or if their shapes differ, as a list of images."""
+    """Returns the arrays as one, or if their shapes differ, one by one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,6 +134,6 @@ def _source(values: Any, where: str, name: str, columns: Any) -> Source:
             images.append(np.array(row.as_py(), dtype=dtype))
         except ValueError:
             raise InputError(f"{where}: row {len(images) + 1} is not an array: its lists differ in length") from None
-    source = ImageListSource(images)
+    source = FrameSource(images, None, None, columns(), column=name)
     source.name = name
     return source

@@ -10,6 +10,7 @@ import numpy as np
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import MIB, open_arrays
 from coulomb.ground.text import first_few, portable, visible
+from coulomb.kinds.image.band_files import of_pictures
 from coulomb.kinds.image.picture import Picture
 from coulomb.kinds.image.pixels import checked_unit_range
 from coulomb.tables.labels import read_labels
@@ -146,14 +147,10 @@ def find_layout(shape: tuple[int, ...], layout: str | None, name: str) -> str:
 
 def bands_of(image: np.ndarray, where: str) -> Picture:
     """Returns an image of other than 1 or 3 channels, whose values may have any range, as uint8, uint16 or float32."""
-    if image.dtype == np.bool_:
-        return image.astype(np.uint8) * 255
-    if image.dtype.kind not in "uif":
+    if image.dtype.kind not in "uifb":
         raise InputError(f"{where}: images of type {image.dtype} must be whole or real numbers")
-    if image.dtype in (np.uint8, np.uint16):
-        return image
-    with np.errstate(over="ignore"):  # becomes infinite, which counts as missing
-        return image.astype(np.float32)
+    picture: Picture = of_pictures(image)
+    return picture
 
 
 def to_last_axis(image: np.ndarray, layout: str) -> Picture:

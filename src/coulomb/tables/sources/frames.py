@@ -7,15 +7,16 @@ from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, visible
-from coulomb.kinds.image.decode import decode, read_header
+from coulomb.kinds.image.decode import decode, read_bands, read_header
 from coulomb.kinds.image.picture import CorruptImage, Header, Picture, array_header
 from coulomb.tables.labels import choose_label_column, read_labels
 from coulomb.tables.source import Labels, Source
 from coulomb.tables.sources.files import PATH_COLUMNS, FileSource, relative_path
+from coulomb.tables.sources.hub import IMAGE_COLUMNS
 from coulomb.tables.sources.objects import as_picture
 
 NAME = "data frame"
-IMAGE_COLUMNS = ("image", "img", "picture", "photo", "bytes")
+CELL_COLUMNS = (*IMAGE_COLUMNS, "picture", "photo", "bytes")
 
 
 def is_frame(data: Any) -> bool:
@@ -38,7 +39,7 @@ def collected(frame: Any) -> Any:
 def open_frame(frame: Any, *, label_column: str | None = None, root: Path | None = None) -> Source:
     """Opens the images of a data frame.
 
-    The column of images is the first with a name of ``IMAGE_COLUMNS`` or ``PATH_COLUMNS``. Its cells are paths, encoded bytes,
+    The column of images is the first with a name of ``CELL_COLUMNS`` or ``PATH_COLUMNS``. Its cells are paths, encoded bytes,
     Pillow images, arrays or tensors, or dictionaries with ``bytes`` as in ``datasets``.
 
     Args:
@@ -51,7 +52,7 @@ def open_frame(frame: Any, *, label_column: str | None = None, root: Path | None
         InputError: there is no column of images, a cell is none, a path leads outside ``root``, or no file exists.
     """
     columns = _columns(collected(frame))
-    image = next((name for name in (*IMAGE_COLUMNS, *PATH_COLUMNS) if name in columns), None)
+    image = next((name for name in (*CELL_COLUMNS, *PATH_COLUMNS) if name in columns), None)
     if image is None:
         raise InputError(
             f"{NAME}: no column of images among {first_few(list(columns))}; call one of them 'image' or 'path'"
@@ -149,6 +150,11 @@ class FrameSource(Source):
             return decode(cell, row, at_least=at_least)
         image = as_picture(cell, row)
         return image, image.shape[1] / image.shape[0]
+
+    def bands(self, index: int) -> Picture:
+        """Returns all channels of an image, of an encoded one with their stored values."""
+        cell, row = self._cell(index), self.item_id(index)
+        return read_bands(cell, row) if isinstance(cell, bytes) else as_picture(cell, row)
 
     def header(self, index: int) -> Header:
         """Returns size and mode, of encoded images without decoding their pixels."""
