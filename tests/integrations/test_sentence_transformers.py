@@ -346,28 +346,25 @@ def test_processes_that_do_not_gather_have_the_gradients_of_theirs(ours, folder,
                 close(grads[key], gradient, 1e-9)
 
 
+def training_arguments(tmp_path, batch, **options):
+    """Returns the arguments of a trainer that logs each step and saves nothing."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    options |= quiet | {"use_cpu": True, "seed": 3, "per_device_train_batch_size": batch}
+    return SentenceTransformerTrainingArguments(output_dir=str(tmp_path / "out"), **options)
+
+
 @pytest.mark.filterwarnings("default")
 def test_the_trainer_and_its_model_card(ours, theirs, tmp_path):
     import datasets
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers import SentenceTransformerTrainer
 
     data = datasets.Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), COLUMNS, strict=False)))
     curves = []
     for library in (theirs, ours):
         model = tiny_model(tmp_path / "bert", dropout=0.1)
-        arguments = SentenceTransformerTrainingArguments(
-            output_dir=str(tmp_path / "out"),
-            max_steps=3,
-            per_device_train_batch_size=7,
-            gradient_accumulation_steps=1,
-            learning_rate=1e-3,
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            use_cpu=True,
-            seed=3,
-            disable_tqdm=True,
-        )
+        arguments = training_arguments(tmp_path, max_steps=3, batch=7, learning_rate=1e-3)
         loss = library.CachedMultipleNegativesRankingLoss(model, mini_batch_size=3, directions=ALL)
         loss = library.MatryoshkaLoss(model, loss, [32, 8])
         trainer = SentenceTransformerTrainer(
@@ -387,7 +384,7 @@ def test_the_trainer_and_its_model_card(ours, theirs, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_labels_in_the_trainer_with_its_sampler_and_matryoshka(ours, tmp_path, monkeypatch):
     import datasets
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers import SentenceTransformerTrainer
     from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 
     batches, loss_of = [], ours.SupConLoss.loss_of
@@ -396,19 +393,8 @@ def test_labels_in_the_trainer_with_its_sampler_and_matryoshka(ours, tmp_path, m
     )
     data = datasets.Dataset.from_dict({"text": COLUMNS[0] * 2, "label": LABELS.tolist() * 2})
     model = tiny_model(tmp_path / "bert")
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(tmp_path / "out"),
-        max_steps=30,
-        per_device_train_batch_size=4,
-        batch_sampler=BatchSamplers.GROUP_BY_LABEL,
-        learning_rate=5e-4,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        use_cpu=True,
-        seed=3,
-        disable_tqdm=True,
-    )
+    by_label = {"batch_sampler": BatchSamplers.GROUP_BY_LABEL}
+    arguments = training_arguments(tmp_path, max_steps=30, batch=4, learning_rate=5e-4, **by_label)
     loss = ours.MatryoshkaLoss(model, ours.SupConLoss(model, 0.2), [32, 8])
 
     def of_all():

@@ -40,7 +40,7 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
         (side // 2 + 1, 3 * side - 1),
         (side - 1, side + 5),
     ]
-    bands = None if encoder.canvas is None else encoder.canvas.bands
+    bands = encoder.bands
     if bands is not None:
         channels = bands.count
     groups = [

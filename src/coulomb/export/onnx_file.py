@@ -117,10 +117,10 @@ def image_to_onnx(
     script = new_path(path.with_suffix(".py"))
     if int8 and on is None:
         raise InputError("int8=True: needs photos to calibrate and to measure the loss; give them as on (--on PHOTOS)")
-    started, network, canvas = time.perf_counter(), encoder.encoder, encoder.canvas
-    if canvas is not None and canvas.bands is not None and canvas.bands.count in (1, 3):
+    started, network, canvas, bands = time.perf_counter(), encoder.encoder, encoder.canvas, encoder.bands
+    if bands is not None and bands.count in (1, 3):
         raise InputError(
-            f"{encoder.name}: uses bands of images with {canvas.bands.count} channels, whose arrays mean photos elsewhere; "
+            f"{encoder.name}: uses bands of images with {bands.count} channels, whose arrays mean photos elsewhere; "
             "export a run on images of other channels"
         )
     source = None if on is None else open_files(on, labels=labels)
@@ -135,12 +135,12 @@ def image_to_onnx(
         result["int8"] = measured_loss(source, session, open_session(content), encoder)
     write_atomically(path, content)
     names = {"script": script.name, "model": path.name, "dim": network.feature_dim}
-    if canvas is not None and canvas.bands is not None:
+    if bands is not None:
         text = OF_BANDS.format(
             **names,
             reading=band_reading_code(),
-            bands=canvas.bands.count,
-            type="uint8" if canvas.bands.eight_bits else "float32",
+            bands=bands.count,
+            type="uint8" if bands.eight_bits else "float32",
         )
     else:
         draft = "" if canvas is None else DRAFT.format(side=2 * margin_canvas(network.image_size))
@@ -169,8 +169,8 @@ def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
     else:
         how = f"bilinear, short side to {network.image_size} pixels, center crop, by way of a square canvas"
     what = "uint8 [B, H, W, C] in RGB"
-    if canvas is not None and canvas.bands is not None:
-        what = f"{'uint8' if canvas.bands.eight_bits else 'float32'} [B, H, W, {canvas.bands.count}] as stored"
-        how = f"{canvas.bands.describe()}; {how}"
+    if (bands := encoder.bands) is not None:
+        what = f"{'uint8' if bands.eight_bits else 'float32'} [B, H, W, {bands.count}] as stored"
+        how = f"{bands.describe()}; {how}"
     about = {"encoder": network.name, "image_size": str(network.image_size), "preparation": how}
     return serialized(model, about, f"{network.name}: images {what} → features")

@@ -19,12 +19,12 @@ MOST = 64  # photos of one size per call of onnxruntime
 
 def photo(source: Source, index: int, encoder: ImageEncoder) -> np.ndarray:
     """Returns an image as uint8 [H, W, 3], or as the bands of the encoder's run: all, uint8 or float32 [H, W, C]."""
-    channels, canvas = encoder.encoder.channels, encoder.canvas
-    if canvas is None or canvas.bands is None:
+    channels, bands = encoder.encoder.channels, encoder.bands
+    if bands is None:
         return to_channels(eight_bits(source.image(index)), 3 if channels == 1 else channels)
-    bands = source.bands(index)
-    canvas.bands.require(bands, source.item_id(index))
-    return bands if canvas.bands.eight_bits else bands.astype(np.float32)
+    picture = source.bands(index)
+    bands.require(picture, source.item_id(index))
+    return picture if bands.eight_bits else picture.astype(np.float32)
 
 
 def readable_photos(source: Source, indices: Any, encoder: ImageEncoder) -> Iterator[tuple[int, np.ndarray]]:

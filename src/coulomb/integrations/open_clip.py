@@ -177,7 +177,7 @@ class CoCaLoss(ClipLoss):
     """`ClipLoss` and the cross-entropy of captions (CoCa, Yu et al., 2022), each with its weight, as in open_clip.
 
     Args:
-        caption_loss_weight, clip_loss_weight: weights of both; with ``clip_loss_weight=0`` the first is not computed.
+        caption_loss_weight, clip_loss_weight: weights of both; at ``clip_loss_weight=0``, the contrastive one is not computed.
         pad_id: the token that does not count in captions.
         local_loss, gather_with_grad, cache_labels, rank, world_size, use_horovod: as in `ClipLoss`.
 

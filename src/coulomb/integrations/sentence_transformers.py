@@ -60,7 +60,7 @@ class _Whole:
     """A loss of all embeddings by a loss of `coulomb.losses`, which `MatryoshkaLoss` may give several prefixes of them."""
 
     prefixes: tuple[Sequence[int], Sequence[float]] | None = (
-        None  # lengths and weights, while `MatryoshkaLoss` calls this
+        None  # lengths and weights, while `MatryoshkaLoss` calls it
     )
 
     def value(self, formula: losses.options.Loss, *arguments: Tensor | None) -> Tensor:

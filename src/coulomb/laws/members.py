@@ -37,9 +37,7 @@ def in_processes(world: int, work: Callable[[int, int], Any], patience: float = 
         GroupError: a process raised an error, ended, or did not answer within ``patience`` seconds.
     """
     context = multiprocessing.get_context("fork")
-    importlib.import_module(
-        "torch._dynamo"
-    )  # collectives import the compiler: once here instead of seconds in each process
+    importlib.import_module("torch._dynamo")  # which collectives import: once here, not for seconds in each process
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python ≥ 3.12 on forks of processes with threads
         store, members = str(Path(folder) / "store"), []

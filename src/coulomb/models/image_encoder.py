@@ -10,6 +10,7 @@ from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
+from coulomb.kinds.image.bands import Bands
 from coulomb.kinds.image.canvas import Canvas
 from coulomb.models.classification import Classification
 from coulomb.models.encode import embed_to_parquet, source_features
@@ -49,6 +50,11 @@ class ImageEncoder(NamedEncoder):
     def canvas(self) -> Canvas | None:
         """How a run stored its images; None for other encoders, which prepare them by ``encoder.preprocessing``."""
         return None
+
+    @property
+    def bands(self) -> Bands | None:
+        """The bands of the images of a run; None for photos."""
+        return None if self.canvas is None else self.canvas.bands
 
     def with_canvas(self, canvas: Canvas | None) -> "ImageEncoder":
         """Returns the same encoder for images that are stored as ``canvas``."""

@@ -100,7 +100,9 @@ class PairEncoder:
                 encoder = TextEncoder(network, self.name)
             elif isinstance(network, ImageNetwork):
                 canvas = self.description.get("canvas")
-                encoder = ImageEncoder(network, self.name).with_canvas(None if canvas is None else Canvas(**canvas))
+                encoder = ImageEncoder(network, self.name).with_canvas(
+                    None if canvas is None else Canvas.from_dict(canvas)
+                )
             encoder.device = self.device
             self._opened[tower] = encoder
         return self._opened[tower]

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, counted, did_you_mean
 from coulomb.models.library_models import HFBackbone
 from coulomb.models.library_preprocessing import first_line, of_timm, of_transformers
 from coulomb.models.names import LIBRARIES, Published, parse_name
@@ -135,7 +135,7 @@ class OtherChannels(InputError):
 
     def __init__(self, text: str, expected: int, channels: int) -> None:
         super().__init__(
-            f"encoder={text!r}: its weights are for {expected} channel{'s' * (expected != 1)} and the images have {channels}; "
+            f"encoder={text!r}: its weights are for {counted(expected, 'channel')} and the images have {channels}; "
             f"give --channels {expected}, or an encoder without weights"
         )
         self.expected = expected

@@ -36,11 +36,12 @@ def write_mined(found: Mapping[str, Any], out: Path | str) -> Path:
 
 def render_mined(found: Mapping[str, Any]) -> str:
     """Returns the page as text."""
-    import pyarrow.parquet as pq
+    from pyarrow import dataset
 
     first, second, *negatives = found["columns"]
     shown = [*found["hardest"], *found["random"]]
-    table = pq.read_table(found["out"], columns=found["columns"]).take([each["row"] for each in shown]).to_pylist()
+    places = [each["row"] for each in shown]
+    table = dataset.dataset(found["out"]).take(places, columns=found["columns"]).to_pylist()  # not all pictures at once
     left = _previews([row[first] for row in table])
     right = _previews([row[name] for name in (second, *negatives) for row in table])  # column by column
     rows = []

@@ -8,6 +8,8 @@ from typing import Any
 from coulomb.methods import METHODS, PAIR_METHODS
 from coulomb.methods.interface import Traits
 from coulomb.models import has_weights
+from coulomb.training.plan.column_towers import by_column
+from coulomb.training.plan.towers import KINDS
 
 Line = Mapping[str, Any]
 LEAST_UPDATES = 20  # with fewer updates collapse and stalled weights look like the initial state
@@ -98,8 +100,9 @@ class Evidence:
         encoder, columns = self.config.get("encoder"), self.data.get("columns")
         if not isinstance(columns, Mapping):
             return has_weights(encoder)
-        names = (part.rpartition("=")[2] for part in str(encoder).split(","))
-        return any(name == "static" or has_weights(name) for name in names)
+        names = by_column("encoder", encoder, tuple(columns))
+        kinds = {column: KINDS.get(str(columns[column])) for column in names}
+        return any(kind.begins_from_weights(names[column]) for column, kind in kinds.items() if kind is not None)
 
     def first(self, name: str) -> tuple[float, int] | None:
         """Returns the first value of a metric and its epoch."""

@@ -17,14 +17,8 @@ from coulomb.training.plan.config import LOGGERS, Config, check_names
 from coulomb.training.record.folder import RunFolder
 
 BANK = "bank_path"  # the only method option that names a file to write
-OBJECTS = (
-    "data",
-    "test",
-    "method",
-    "encoder",
-    "views",
-    "logger",
-)  # options that may be objects; None is the same as left out
+# Options that may be objects; None is the same as left out.
+OBJECTS = ("data", "test", "method", "encoder", "views", "logger")
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,9 @@ class RunLoggers:
             return [WandbLogger(name=path.name, project=project, save_dir=os.environ.get("WANDB_DIR", "."), id=run_id)]
         if name == "mlflow":
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-            # A database, because mlflow 3 refuses its older store of files.
-            store = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{path.resolve() / 'mlflow.db'}"
-            artifacts = None if os.environ.get("MLFLOW_TRACKING_URI") else (path.resolve() / "mlflow").as_uri()
+            store, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
+            if not store:  # a database, because mlflow 3 refuses its older store of files
+                store, artifacts = f"sqlite:///{path.resolve() / 'mlflow.db'}", (path.resolve() / "mlflow").as_uri()
             return [
                 MLFlowLogger(
                     experiment,
