@@ -15,7 +15,8 @@ from coulomb.ground.errors import InputError, counted, did_you_mean
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.labels import choose_label_column, read_labels
 from coulomb.tables.recognize import Asked, Recognized, recognize
-from coulomb.tables.sheets import Sheet, open_sheet
+from coulomb.tables.sheet import Sheet
+from coulomb.tables.sources import open_sheet
 from coulomb.tables.table import Columns, RowNames
 from coulomb.tables.texts import Texts
 

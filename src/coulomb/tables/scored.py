@@ -11,7 +11,8 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.columns import Column
 from coulomb.tables.recognize import Asked, Recognized, recognize
-from coulomb.tables.sheets import Sheet, open_sheet
+from coulomb.tables.sheet import Sheet
+from coulomb.tables.sources import open_sheet
 from coulomb.tables.table import Columns
 from coulomb.tables.texts import Texts
 

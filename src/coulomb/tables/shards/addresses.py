@@ -10,6 +10,7 @@ from coulomb.ground.text import first_few, natural_key, visible
 from coulomb.tables.shards.remote import forget_listings, list_matches, scheme
 
 MOST_SHARDS = 100_000
+PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}  # of a data set
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
@@ -133,3 +134,13 @@ def short_names(addresses: list[str]) -> list[str]:
     while shared and len({path[:shared] for path in paths}) > 1:
         shared -= 1
     return ["/".join(path[shared:]) for path in paths]
+
+
+def require_one_part(files: list[Path], name: str) -> None:
+    """Raises `InputError` if shards are of several parts of a data set, such as train and test."""
+    parts = sorted({part for file in files if (part := re.split(r"[-_.]", file.name.lower())[0]) in PARTS})
+    if len(parts) > 1:
+        raise InputError(
+            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
+            f"give one, for example {visible(files[0].parent)}/{parts[-1]}-*{files[0].suffix}"
+        )

@@ -9,10 +9,11 @@ import numpy as np
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
 from coulomb.tables.labels import choose_label_column, read_labels
+from coulomb.tables.sheet import is_plain
 from coulomb.tables.source import Source
 from coulomb.tables.sources.arrays import ArraySource
 from coulomb.tables.sources.frames import FrameSource
-from coulomb.tables.sources.hub import IMAGE_COLUMNS, class_labels, is_plain, read_footer
+from coulomb.tables.sources.parquet import IMAGE_COLUMNS, class_labels, read_footer
 
 MOST_BYTES = 2**31  # of the column, which is read at once
 

@@ -1,29 +1,19 @@
-"""Image files below one folder, given by the folder or by a list of paths."""
+"""Image files below one folder, and lists of their paths."""
 
 import csv
 import os
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from coulomb.ground.errors import InputError, counted
-from coulomb.ground.outages import unavailable
+from coulomb.ground.errors import InputError
 from coulomb.ground.reading.cells import from_cell
-from coulomb.ground.text import first_few, natural_key, portable, visible
-from coulomb.kinds.image.band_files import ARRAY_SUFFIXES
-from coulomb.kinds.image.decode import HEIC_EXTENSIONS, HEIC_HINT, image_extensions
+from coulomb.ground.text import first_few, portable, visible
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables.labels import choose_label_column, read_labels
 from coulomb.tables.source import EncodedSource, Labels
-from coulomb.tables.sources.captions import find_captions
 
-PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
-TEXT_EXTENSIONS = {".txt", ".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".token"}
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 
 
@@ -100,181 +90,6 @@ def is_inside(path: Path, resolved_root: Path) -> bool:
     """Returns True if ``path`` is inside the folder after all symbolic links are resolved."""
     real = os.path.realpath(path)
     return real.startswith(str(resolved_root).rstrip(os.sep) + os.sep)
-
-
-@dataclass
-class FolderScan:
-    """Contents of a folder: relative paths of images and Parquet files, and everything that was skipped."""
-
-    images: list[str] = field(default_factory=list)
-    parquet: list[str] = field(default_factory=list)
-    hidden: int = 0
-    other: int = 0
-    texts: list[str] = field(default_factory=list)  # among the others, those that may hold captions
-    heic: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    denied: list[str] = field(default_factory=list)
-
-    def notes(self) -> list[str]:
-        """Returns one sentence for each kind of entry that was skipped."""
-        notes = []
-        if self.hidden:
-            notes.append(
-                f"{counted(self.hidden, 'hidden file or folder was', 'hidden files or folders were')} skipped."
-            )
-        if self.other:
-            have = counted(self.other, "file without an image extension was", "files without an image extension were")
-            notes.append(f"{have} skipped.")
-        if self.heic:
-            have = counted(len(self.heic), "HEIC file was", "HEIC files were")
-            notes.append(f"{have} skipped ({first_few(self.heic)}): {HEIC_HINT}.")
-        if self.links:
-            have = counted(
-                len(self.links),
-                "link that is circular, or leads to a folder or out of the data folder, was",
-                "links that are circular, or lead to folders or out of the data folder, were",
-            )
-            notes.append(f"{have} left out: {first_few(self.links)}.")
-        if self.denied:
-            have = counted(len(self.denied), "folder")
-            notes.append(f"{have} could not be read (permission denied): {first_few(self.denied)}.")
-        return notes
-
-
-def scan_folder(root: Path) -> FolderScan:
-    """Lists the files of a folder tree in natural order. NumPy files are images if there is nothing else.
-
-    Links out of ``root`` are refused, and so are links to folders, which may be circular.
-    """
-    scan, resolved = FolderScan(), root.resolve()
-    arrays: list[str] = []
-    shards = False
-    waiting = [""]  # paths of folders, each empty or with a slash at its end
-    while waiting:
-        prefix = waiting.pop()
-        for entry in _entries(root, prefix, scan):
-            name = prefix + entry.name
-            if entry.name.startswith("."):
-                scan.hidden += 1
-            elif entry.is_symlink() and (_may_be_folder(entry) or not is_inside(Path(entry.path), resolved)):
-                scan.links.append(portable(name))
-            elif entry.is_dir():
-                waiting.append(name + "/")
-            else:
-                extension = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  as above
-                if extension in image_extensions():
-                    scan.images.append(name)
-                elif extension == ".parquet":
-                    scan.parquet.append(name)
-                elif extension in ARRAY_SUFFIXES:
-                    arrays.append(name)
-                elif extension in HEIC_EXTENSIONS:
-                    scan.heic.append(portable(name))
-                else:
-                    scan.other += 1
-                    shards |= extension == ".tar"
-                    if extension in TEXT_EXTENSIONS:
-                        scan.texts.append(name)
-    if scan.images or scan.parquet or shards:
-        scan.other += len(arrays)  # features, for example
-    else:
-        scan.images = arrays
-    for names in (scan.images, scan.parquet, scan.heic, scan.links, scan.denied):
-        names.sort(key=natural_key)
-    return scan
-
-
-def _entries(root: Path, prefix: str, scan: FolderScan) -> list[os.DirEntry[str]]:
-    """Returns what a folder holds; a subfolder without permission is noted and empty."""
-    try:
-        return list(os.scandir(root / prefix))
-    except PermissionError:
-        if not prefix:
-            raise InputError(f"{visible(root)}: permission denied; this user cannot read the folder") from None
-        scan.denied.append(prefix.rstrip("/"))
-        return []
-    except OSError as error:
-        raise unavailable(root / prefix, error) from None
-
-
-def _may_be_folder(link: os.DirEntry[str]) -> bool:
-    """Returns True if a link leads to a folder, in a circle, or where this user may not look."""
-    try:
-        return link.is_dir()
-    except OSError:
-        return True
-
-
-def require_one_part(files: list[Path], name: str) -> None:
-    """Raises `InputError` if shards are of several parts of a data set, such as train and test."""
-    parts = sorted({part for file in files if (part := re.split(r"[-_.]", file.name.lower())[0]) in PARTS})
-    if len(parts) > 1:
-        raise InputError(
-            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
-            f"give one, for example {visible(files[0].parent)}/{parts[-1]}-*{files[0].suffix}"
-        )
-
-
-def open_folder(root: Path, scan: FolderScan) -> FileSource:
-    """Opens the images of a folder, labeled by its subfolders.
-
-    - Without subfolders there are no labels: a flat folder is never one class.
-    - With several subfolders, the first folder level is the class, however deep the file lies. Files in the folder itself
-      have no label (−1).
-    - A single subfolder is not a class either, because one class carries no information.
-    - If all subfolders are called train, test, val and the like, they are parts of a data set instead of classes.
-
-    Raises:
-        InputError: there are no images, or the subfolders are parts of a data set.
-    """
-    notes = scan.notes()
-    if not scan.images:
-        raise InputError(
-            f"{visible(root)}: no images in this folder (looked for jpg, png, webp, gif, tif, bmp, npy, … in any case)."
-            + " ".join(["", *notes])
-        )
-    if scan.parquet:
-        have = counted(
-            len(scan.parquet), "Parquet file next to the images was", "Parquet files next to the images were"
-        )
-        notes.append(f"{have} skipped.")
-    folders = [path.split("/", 1)[0] if "/" in path else None for path in scan.images]
-    names = sorted({folder for folder in folders if folder is not None}, key=natural_key)
-    if names and None not in folders and {name.lower() for name in names} <= PARTS:
-        raise InputError(
-            f"{visible(root)}: its folders {first_few(names)} look like parts of a data set, not classes; "
-            f"give one of them as the data ({visible(root / names[0])}) and another as the test set"
-        )
-    captions = find_captions(root, scan.images, [*scan.texts, *scan.parquet])
-    if captions is not None and (note := captions.note(len(scan.images))) is not None:
-        notes.append(note)
-    labels = class_names = None
-    kind = "folder"
-    if len(names) == 1:
-        notes.append(
-            f"The only subfolder, {visible(names[0])}, is not used as a class: one class carries no information."
-        )
-    elif names:
-        kind = "class folders"
-        class_names = [portable(name) for name in names]
-        number = {name: index for index, name in enumerate(names)}
-        labels = np.array([-1 if folder is None else number[folder] for folder in folders], dtype=np.int64)
-        loose = folders.count(None)
-        deep = sum(path.count("/") > 1 for path in scan.images)
-        if loose:
-            have = counted(
-                loose,
-                "image lies in the folder itself, next to the class folders: it has",
-                "images lie in the folder itself, next to the class folders: they have",
-            )
-            notes.append(f"{have} no label (−1).")
-        if deep:
-            have = counted(deep, "image lies deeper than its", "images lie deeper than their")
-            notes.append(f"{have} class folder; the first folder level is the class.")
-    return FileSource(
-        root, scan.images, kind=kind, name=portable(root.resolve().name or str(root)),
-        labels=labels, class_names=class_names, notes=tuple(notes),
-    )  # fmt: skip
 
 
 def open_file_list(list_path: Path, *, label_column: str | None = None, root: Path | None = None) -> FileSource:

@@ -1,4 +1,4 @@
-"""Data frames of pandas and polars, and tables of Arrow, with a column of images: paths, bytes, pictures or arrays."""
+"""Data frames of pandas and polars, and tables of Arrow: their images (paths, bytes, pictures or arrays), or their columns."""
 
 import os
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from coulomb.ground.text import first_few, visible
 from coulomb.kinds.image.decode import decode, read_bands, read_header
 from coulomb.kinds.image.picture import CorruptImage, Header, Picture, array_header
 from coulomb.tables.labels import choose_label_column, read_labels
+from coulomb.tables.sheet import Sheet
 from coulomb.tables.source import Labels, Source
 from coulomb.tables.sources.files import PATH_COLUMNS, FileSource, relative_path
-from coulomb.tables.sources.hub import IMAGE_COLUMNS
 from coulomb.tables.sources.objects import as_picture
+from coulomb.tables.sources.parquet import IMAGE_COLUMNS
 
 NAME = "data frame"
 CELL_COLUMNS = (*IMAGE_COLUMNS, "picture", "photo", "bytes")
@@ -171,3 +172,45 @@ class FrameSource(Source):
         if cell is None:
             raise CorruptImage(self.item_id(index), f"no image in the column {visible(self.column)!r}")
         return bytes(cell) if isinstance(cell, bytearray | memoryview) else cell
+
+
+def open_arrow(table: Any, name: str = "arrow") -> Sheet:
+    """Opens the columns of a table of Arrow."""
+    _require_distinct(table.column_names, name)
+    return Sheet(name, "arrow", table.num_rows, list(table.column_names), table.column)
+
+
+def open_pandas(frame: Any) -> Sheet:
+    """Opens the columns of a data frame of pandas; its index is left out."""
+    names = [str(name) for name in frame.columns]
+    _require_distinct(names, "data frame")
+
+    def read(name: str) -> Any:
+        import pyarrow as pa
+
+        column = frame.iloc[:, names.index(name)]
+        if column.dtype.kind in "iufb":
+            return column.to_numpy()
+        try:
+            return pa.chunked_array([pa.Array.from_pandas(column)])
+        except (pa.ArrowException, TypeError, UnicodeEncodeError):  # images, arrays, or values of several types
+            missing = column.isna().tolist()
+            return [None if absent is True else value for value, absent in zip(column, missing, strict=True)]
+
+    return Sheet("data frame", "pandas", len(frame), names, read)
+
+
+def open_polars(frame: Any) -> Sheet:
+    """Opens the columns of a data frame of polars."""
+    objects = [name for name, kind in frame.schema.items() if str(kind) == "Object"]  # images, which Arrow has not
+    table = frame.drop(objects).to_arrow()
+
+    def read(name: str) -> Any:
+        return frame[name].to_list() if name in objects else table.column(name)
+
+    return Sheet("data frame", "polars", frame.height, list(frame.columns), read)
+
+
+def _require_distinct(names: Sequence[str], where: str) -> None:
+    if repeated := [name for name in dict.fromkeys(names) if list(names).count(name) > 1]:
+        raise InputError(f"{visible(where)}: column {first_few(repeated)} occurs more than once; rename one of them")

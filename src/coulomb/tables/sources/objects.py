@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset, Subset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+)
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.outages import is_outage, unavailable
@@ -99,6 +107,32 @@ class DatasetSource(Source):
                 return None
         self.notes = (f"Labels were read in one pass over {len(self)} items (the data set has no .targets).",)
         return labels
+
+
+def dataset_of(loader: "DataLoader[Any]") -> Any:
+    """Returns the data set of a loader, of which its order, batch size, workers and ``collate_fn`` are not used.
+
+    Raises:
+        InputError: the loader has a sampler of its own, which may leave items out or repeat them, or its data set has no items
+            by number.
+    """
+    dataset = loader.dataset
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise InputError(
+            f"data=DataLoader of {type(dataset).__name__}: only a data set with __len__ and __getitem__ can be used, since "
+            "a run reads each image again in every epoch"
+        )
+    plain = type(loader.sampler) in (SequentialSampler, RandomSampler) and type(loader.batch_sampler) in (
+        BatchSampler,
+        type(None),
+    )
+    if not plain or len(loader.sampler) != len(dataset):  # type: ignore[arg-type]
+        sampler = type(loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler).__name__
+        raise InputError(
+            f"data=DataLoader with {sampler}: its choice of items would be lost, because a run makes its own batches; give "
+            "torch.utils.data.Subset(loader.dataset, indices), and see the option sampler"
+        )
+    return dataset
 
 
 def _stored_labels(dataset: Any) -> Any:

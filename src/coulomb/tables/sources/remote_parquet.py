@@ -13,7 +13,7 @@ from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.text import visible
 from coulomb.tables.shards.ahead import THREADS
 from coulomb.tables.shards.store import Store, find_stamp, version_number
-from coulomb.tables.sources.hub import ParquetSource, describe_parquet
+from coulomb.tables.sources.parquet import ParquetSource, describe_parquet
 
 
 class RemoteParquetSource(ParquetSource):
@@ -101,7 +101,7 @@ class RangeFile(io.RawIOBase):
 
 
 def open_remote_parquet(addresses: list[str], *, name: str, label_column: str | None = None) -> ParquetSource:
-    """Opens the images in Parquet files given by URLs, as `coulomb.tables.sources.hub.open_parquet` opens local ones.
+    """Opens the images in Parquet files given by URLs, as `coulomb.tables.sources.parquet.open_parquet` opens local ones.
 
     Raises:
         InputError: a file does not exist or is not Parquet, columns differ, or there are no images.

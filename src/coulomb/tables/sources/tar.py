@@ -1,4 +1,4 @@
-"""Images in tar files in the layout of WebDataset, local or remote."""
+"""Tar shards in the layout of WebDataset, local or remote: their images, or their columns."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,9 +18,12 @@ from coulomb.tables.shards.remote import Stamp
 from coulomb.tables.shards.store import Store, find_stamp, version_number
 from coulomb.tables.shards.table import ShardTable, find_table, make_table
 from coulomb.tables.shards.tar import list_tar
+from coulomb.tables.sheet import Sheet
 from coulomb.tables.source import EncodedSource
+from coulomb.tables.texts import strings
 from coulomb.tables.workers import progress_bar
 
+IMAGE = "image"  # the column of images
 TABLE_THREADS = 32  # requests at the same time while tables are made; each is small
 
 
@@ -223,3 +226,37 @@ def _label(source: TarSource, tables: list[ShardTable], requested: str | None) -
     if labels is not None:
         source.labels = np.append(labels, -1)[np.concatenate(rows)]
     source.label_column = chosen
+
+
+def open_tar_sheet(addresses: list[str], name: str) -> Sheet:
+    """Opens tar shards: the column ``image``, and ``txt``, ``cls`` and the keys of ``json`` members.
+
+    Raises:
+        InputError: a shard does not exist or is no tar file, or there are no images.
+    """
+    source, tables = list_shards(addresses, name)
+    columns = [
+        column for column in dict.fromkeys(each for table in tables for each in table.columns) if column != IMAGE
+    ]
+    del tables  # of which all texts would stay in memory
+
+    def read(column: str) -> Any:
+        return source if column == IMAGE else _values(list(source.tables()), column)
+
+    return Sheet(name, "tar", len(source), [IMAGE, *columns], read, notes=source.notes)
+
+
+def _values(tables: list[ShardTable], name: str) -> Any:
+    """Returns a column: an Arrow array of its texts, or a list of values of several types."""
+    import pyarrow as pa
+
+    values = [table.columns[name].values if name in table.columns else [] for table in tables]
+    codes = [table.columns[name].codes if name in table.columns else np.full(len(table), -1) for table in tables]
+    if all(isinstance(value, str) for known in values for value in known):
+        where = f"the shards, {visible(name)!r}"
+        parts = [
+            strings([*known, None], where).take(pa.array(np.where(of < 0, len(known), of)))
+            for known, of in zip(values, codes, strict=True)
+        ]
+        return pa.chunked_array(parts, pa.large_string())
+    return [([*known, None])[code] for known, of in zip(values, codes, strict=True) for code in of.tolist()]

@@ -10,117 +10,28 @@ import pytest
 from PIL import Image
 
 from coulomb.ground.errors import DataUnavailableError, InputError
+from coulomb.kinds.image import Image as ImageKind
 from coulomb.kinds.image.picture import CorruptImage
-from coulomb.tables import open_source
-from coulomb.tables.sources import hub
-from coulomb.tables.sources.hub import HubSource, open_hub
+from coulomb.kinds.text import Text
+from coulomb.tables import Samples, open_source
+from coulomb.tables.columns import open_columns
+from coulomb.tables.shards import remote
+from range_server import range_server
+from shards_made import make_shards, png
 
-datasets = pytest.importorskip("datasets")
 
-
-def png(value):
+def square(value):
     out = io.BytesIO()
     Image.new("L", (4, 4), value).save(out, "PNG")
     return out.getvalue()
 
 
-def made(values, **columns):
-    rows = {"image": [{"bytes": png(value), "path": None} for value in values], **columns}
-    features = {"image": datasets.Image()}
-    for name, column in columns.items():
-        names = sorted({str(value) for value in column})
-        features[name] = datasets.ClassLabel(names=names) if name != "plain" else datasets.Value("int64")
-    return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
-
-
-def test_dataset_object():
-    source = open_source(made([3, 4, 5], label=["b", "a", "b"]))
-    assert [int(source.image(i)[0, 0, 0]) for i in range(3)] == [3, 4, 5]
-    assert source.labels.tolist() == [1, 0, 1]
-    assert source.class_names == ["a", "b"]
-    assert open_source(made([3], plain=[7])).labels is None
-    assert open_source(made([3], plain=[7]), labels="plain").labels.tolist() == [7]
-    with pytest.raises(InputError, match="several label columns.*labels="):
-        open_source(made([3], fine=["a"], coarse=["b"]))
-
-
-def test_splits(monkeypatch):
-    both = datasets.DatasetDict(train=made([1, 2], label=["a", "b"]), test=made([3], label=["a"]))
-    requests = []
-
-    def load(name, **options):
-        requests.append((name, options))
-        return both
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    assert len(open_source("someone/pictures")) == 2
-    test = open_source("hub:pictures:test")
-    assert len(test) == 1
-    assert test.name == "pictures:test"
-    assert requests == [("someone/pictures", {}), ("pictures", {})]  # in particular, no trust_remote_code
-    with pytest.raises(InputError, match="choose a split.*train, test"):
-        open_source("someone/pictures:dev")
-    with pytest.raises(InputError, match="choose one split"):
-        open_source(both)
-
-
-def test_no_network_is_one_line(monkeypatch):
-    def load(name, **options):
-        raise ConnectionError("Couldn't reach 'someone/pictures' on the Hub\n(LocalEntryNotFoundError)")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(
-        InputError, match="no such file or folder here, and not available.*check the spelling"
-    ) as caught:
-        open_hub("someone/pictures")
-    assert "\n" not in str(caught.value)
-
-
-def test_without_network_only_the_cache_is_used(monkeypatch):
-    monkeypatch.setattr(hub.socket, "getaddrinfo", lambda *address: (_ for _ in ()).throw(OSError("no such name")))
-    monkeypatch.setattr(hub, "getproxies", dict)
-    seen = []
-
-    def load(name):
-        seen.append(datasets.config.HF_HUB_OFFLINE)
-        raise ConnectionError("offline")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    before = datasets.config.HF_HUB_OFFLINE
-    with pytest.raises(InputError, match="not available"):
-        open_hub("someone/pictures")
-    assert seen == [True]
-    assert before == datasets.config.HF_HUB_OFFLINE  # restored
-
-
-def test_paths_stay_in_the_download_folder(tmp_path, monkeypatch):
-    downloads, outside = tmp_path / "downloads", tmp_path / "outside.png"
-    downloads.mkdir()
-    for path in (outside, downloads / "in.png"):
-        path.write_bytes(png(9))
-    (downloads / "link.png").symlink_to(outside)
-    monkeypatch.setattr(datasets.config, "HF_CACHE_HOME", downloads)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", downloads)
-    rows = {"image": [{"bytes": None, "path": str(p)} for p in (downloads / "in.png", outside, downloads / "link.png")]}
-    dataset = datasets.Dataset.from_dict(rows, features=datasets.Features({"image": datasets.Image(decode=False)}))
-    source = HubSource(dataset, name="x")
-    assert int(source.image(0)[0, 0, 0]) == 9
-    for index in (1, 2):
-        with pytest.raises(CorruptImage, match="leads outside the hub's download folder"):
-            source.image(index)
-
-
-def test_no_image_column():
-    with pytest.raises(InputError, match="no image column among text"):
-        open_source(datasets.Dataset.from_dict({"text": ["a"]}))
-
-
-REAL = Path(__file__).parents[3] / "shared" / "data" / "cifar10-jpeg-test.parquet"
+REAL = Path(__file__).parents[4] / "shared" / "data" / "cifar10-jpeg-test.parquet"
 
 
 def shard(path, values, *, paths=None, names=("cat", "dog"), column="image", group=2, **more):
     rows = [
-        {"bytes": None if value is None else png(value), "path": None if paths is None else paths[row]}
+        {"bytes": None if value is None else square(value), "path": None if paths is None else paths[row]}
         for row, value in enumerate(values)
     ]
     struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -206,7 +117,7 @@ def test_missing_bytes_are_corrupt_and_paths_are_not_opened(tmp_path):
 
 
 def test_plain_binary_column(tmp_path):
-    pq.write_table(pa.table({"jpg": [png(3), png(4)]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"jpg": [square(3), square(4)]}), tmp_path / "a.parquet")
     assert values(open_source(tmp_path / "a.parquet")) == [3, 4]
 
 
@@ -231,7 +142,7 @@ def test_buffer_is_bounded_and_not_pickled(tmp_path):
 
 
 def test_a_table_that_is_gone_is_not_a_row_of_corrupt_images(tmp_path):
-    rows = pa.table({"image": [{"bytes": png(value), "path": None} for value in (1, 2)]})
+    rows = pa.table({"image": [{"bytes": square(value), "path": None} for value in (1, 2)]})
     pq.write_table(rows, tmp_path / "x.parquet")
     source = open_source(tmp_path / "x.parquet")
     source.release()
@@ -264,3 +175,68 @@ def test_real_cifar():
     row = pq.read_table(REAL)["image"][7_777].as_py()
     assert np.array_equal(image, np.asarray(Image.open(io.BytesIO(row["bytes"]))))
     assert source.item_id(7_777) == row["path"]
+
+
+NAMES = "train-{0..1}.parquet"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("COULOMB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    for shard in range(2):
+        rows = range(shard * 10, shard * 10 + 10)
+        images = [{"bytes": png(row), "path": f"{row}.png"} for row in rows]
+        columns = {"image": images, "caption": [[f"text {row}", f"{row} words"] for row in rows], "house": list(rows)}
+        pq.write_table(pa.table(columns), folder / f"train-{shard}.parquet", row_group_size=5)
+    return folder
+
+
+def test_shards_on_a_server_are_the_table_of_local_ones(tables):
+    local = open_columns(f"{tables}/{NAMES}", "image,caption")
+    with range_server(tables) as server:
+        far = open_columns(f"{server.address}/{NAMES}", "image,caption")
+        assert far.remote and len(far) == len(local) == 40
+        assert list(far.columns["caption"]) == list(local.columns["caption"])
+        assert [far.item_id(row) for row in (0, 1, 39)] == ["0.png#0", "0.png#1", "19.png#1"]
+        assert far.cell_ids("image").tolist() == local.cell_ids("image").tolist()
+        assert "told apart by their place" in " ".join(far.notes) and "by their place" not in " ".join(local.notes)
+        assert far.other_columns() == local.other_columns() == {"house": [row // 2 for row in range(40)]}
+        kinds = {"image": ImageKind(8, 3), "caption": Text(lambda text: list(text.encode()))}
+        rows = [39, 0, 17, 16]
+        there, here = (next(Samples(table, kinds).batches(rows, 4)) for table in (far, local))
+        assert (there.columns["image"].canvas == here.columns["image"].canvas).all()
+        assert there.columns["caption"].ids.tolist() == here.columns["caption"].ids.tolist()
+
+
+def test_tar_shards_on_a_server(tmp_path):
+    folder = make_shards(tmp_path / "tar", shards=2, images=4)
+    with range_server(folder) as server:
+        far = open_columns(f"{server.address}/train-{{0000..0001}}.tar", "image,cls:text")
+        assert far.remote and len(far) == 8 and far.columns["image"].content(7) == png(7)
+        with pytest.raises(InputError, match=r"files on a server are .tar or .parquet, not csv"):
+            open_columns(f"{server.address}/train.csv", "image,caption")
+
+
+def test_columns_of_nested_names_and_repeated_names(tmp_path):
+    table = pa.table([pa.array(["x"]), pa.array(["y"])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(InputError, match="'a' occurs more than once"):
+        open_columns(tmp_path / "twice.parquet", "a")
+    pq.write_table(
+        pa.table({"a.b": ["x y", "z"], "img.en": [{"bytes": png(1)}, {"bytes": png(2)}]}), tmp_path / "dots.parquet"
+    )
+    table = open_columns(tmp_path / "dots.parquet", "a.b,img.en")
+    assert list(table.columns["a.b"]) == ["x y", "z"] and table.columns["img.en"].image(1).shape == (8, 8, 3)
+
+
+def test_a_file_that_is_no_parquet(tmp_path):
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        open_columns(tmp_path / "x.parquet", "a")

@@ -5,7 +5,7 @@ import pytest
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading.cells import to_cell
 from coulomb.tables.columns import open_columns
-from coulomb.tables.sheets import text_files
+from coulomb.tables.sources import text_files
 
 
 def test_csv_cells_with_quotes_commas_and_lines(tmp_path):

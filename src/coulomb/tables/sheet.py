@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.tables.sources.hub import is_plain
-
 PLAIN = (str, int, float, np.generic)
 
 
@@ -51,3 +49,12 @@ class Sheet:
         if isinstance(values, list) and all(value is None or isinstance(value, PLAIN) for value in values):
             return [value.item() if isinstance(value, np.generic) else value for value in values]
         return None
+
+
+def is_plain(kind: Any) -> bool:
+    """Returns True for Arrow types of numbers, text, booleans and dates."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_text or (pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))

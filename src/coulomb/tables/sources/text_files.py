@@ -11,7 +11,7 @@ from coulomb.ground.reading import parse_json
 from coulomb.ground.reading.cells import FORMULA
 from coulomb.ground.reading.files import read_bytes, read_lines
 from coulomb.ground.text import first_few, portable, visible
-from coulomb.tables.sheets.sheet import Sheet
+from coulomb.tables.sheet import Sheet
 from coulomb.tables.texts import strings
 
 _LEAST_BLOCK = 2**22  # bytes of a CSV file that are read at once; a row must fit into one block

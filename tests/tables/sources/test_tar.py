@@ -1,15 +1,19 @@
 import errno
+import io
+import json
 import os
 import pickle
+import tarfile
 import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks.streaming import write_tar
 from coulomb.ground.errors import DataUnavailableError, InputError
-from coulomb.models import encode  # noqa: F401  imported before the server starts its thread
 from coulomb.tables import image_samples, open_source
+from coulomb.tables.columns import open_columns
 from coulomb.tables.shards import ahead, blocks, remote, table
 from coulomb.tables.shards.ahead import reading_ahead
 from coulomb.tables.shards.store import find_stamp
@@ -400,3 +404,39 @@ def test_the_labels_option_and_stamps(shards):
     assert source.labels is None
     sizes, versions = zip(*source.stamps())
     assert list(sizes) == source.sizes.tolist() and len(set(versions)) == 4 and source.stored_bytes() > sum(sizes)
+
+
+def write(path, samples):
+    with tarfile.open(path, "w") as shard:
+        for stem, members in samples.items():
+            for extension, content in members.items():
+                info = tarfile.TarInfo(f"{stem}.{extension}")
+                info.size = len(content)
+                shard.addfile(info, io.BytesIO(content))
+    return path
+
+
+def square(value):
+    out = io.BytesIO()
+    Image.new("L", (4, 4), value).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_texts_and_keys_are_columns(tmp_path):
+    long = "long " * 500
+    first = {
+        "0": {"png": square(1), "txt": b"a cat", "json": json.dumps({"alt": "cat", "width": 4}).encode()},
+        "1": {"png": square(2), "txt": long.encode(), "json": json.dumps({"alt": "dog", "width": 5}).encode()},
+    }
+    write(tmp_path / "train-0.tar", first)
+    write(tmp_path / "train-1.tar", {"2": {"png": square(1), "json": json.dumps({"alt": "cat"}).encode()}})
+    table = open_columns(tmp_path, "image,alt")
+    assert list(table.columns["alt"]) == ["cat", "dog", "cat"] and table.cell_ids("image").tolist() == [0, 1, 0]
+    assert table.item_id(2) == "train-1.tar/2.png" and table.other_columns()["width"] == [4, 5, None]
+    assert table.blocks is not None
+    table = open_columns(tmp_path / "train-{0..1}.tar", "image,txt")
+    assert list(table.columns["txt"]) == ["a cat", long.strip()] and "txt: missing or empty in 1 row" in " ".join(
+        table.notes
+    )
+    with pytest.raises(InputError, match="there are image, txt, alt, width"):
+        open_columns(tmp_path, "image,caption")

@@ -1,4 +1,4 @@
-"""Objects in memory as sheets: dictionaries, lists, tables of pandas and Arrow."""
+"""Columns in memory: dictionaries and lists, and tables that are open already."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, visible
-from coulomb.tables.sheets.sheet import Sheet
+from coulomb.tables.sheet import Sheet
 from coulomb.tables.table import Table
 from coulomb.tables.texts import Texts
 
@@ -70,45 +70,3 @@ def open_table(table: Table) -> Sheet:
         return cells.array if isinstance(cells, Texts) else cells
 
     return Sheet(table.name, table.kind, len(table), names, read, notes=table.notes)
-
-
-def open_arrow(table: Any, name: str = "arrow") -> Sheet:
-    """Opens a table of Arrow."""
-    _require_distinct(table.column_names, name)
-    return Sheet(name, "arrow", table.num_rows, list(table.column_names), table.column)
-
-
-def open_pandas(frame: Any) -> Sheet:
-    """Opens a data frame of pandas; its index is left out."""
-    names = [str(name) for name in frame.columns]
-    _require_distinct(names, "data frame")
-
-    def read(name: str) -> Any:
-        import pyarrow as pa
-
-        column = frame.iloc[:, names.index(name)]
-        if column.dtype.kind in "iufb":
-            return column.to_numpy()
-        try:
-            return pa.chunked_array([pa.Array.from_pandas(column)])
-        except (pa.ArrowException, TypeError, UnicodeEncodeError):  # images, arrays, or values of several types
-            missing = column.isna().tolist()
-            return [None if absent is True else value for value, absent in zip(column, missing, strict=True)]
-
-    return Sheet("data frame", "pandas", len(frame), names, read)
-
-
-def open_polars(frame: Any) -> Sheet:
-    """Opens a data frame of polars."""
-    objects = [name for name, kind in frame.schema.items() if str(kind) == "Object"]  # images, which Arrow has not
-    table = frame.drop(objects).to_arrow()
-
-    def read(name: str) -> Any:
-        return frame[name].to_list() if name in objects else table.column(name)
-
-    return Sheet("data frame", "polars", frame.height, list(frame.columns), read)
-
-
-def _require_distinct(names: Sequence[str], where: str) -> None:
-    if repeated := [name for name in dict.fromkeys(names) if list(names).count(name) > 1]:
-        raise InputError(f"{visible(where)}: column {first_few(repeated)} occurs more than once; rename one of them")

@@ -1,4 +1,4 @@
-"""Opens whatever holds columns as a :class:`~coulomb.tables.sheets.sheet.Sheet`; there is one module per kind of source."""
+"""Opens whatever holds columns as a :class:`~coulomb.tables.sheet.Sheet`: finds the module of its place."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,21 +6,24 @@ from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, portable, visible
-from coulomb.tables.shards.addresses import is_local, matching_files, named_shards, names_shards, shard_suffixes
-from coulomb.tables.sheets.folder import open_image_folder
-from coulomb.tables.sheets.hub import open_dataset, open_hub_sheet
-from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_polars, open_table
-from coulomb.tables.sheets.parquet import describe_sheet, open_parquet_sheet
-from coulomb.tables.sheets.sheet import Sheet
-from coulomb.tables.sheets.tar import open_tar_sheet
-from coulomb.tables.sheets.text_files import TEXT_FILES, open_text_files
-from coulomb.tables.sources.files import require_one_part, scan_folder
-from coulomb.tables.sources.frames import collected, is_frame
-from coulomb.tables.sources.hub import HUB_NAME
+from coulomb.tables.shards.addresses import (
+    is_local,
+    matching_files,
+    named_shards,
+    names_shards,
+    require_one_part,
+    shard_suffixes,
+)
+from coulomb.tables.sheet import Sheet
+from coulomb.tables.sources.folder import open_image_folder, scan_folder
+from coulomb.tables.sources.frames import collected, is_frame, open_arrow, open_pandas, open_polars
+from coulomb.tables.sources.hub import HUB_NAME, open_dataset, open_hub_sheet
+from coulomb.tables.sources.memory import open_list, open_mapping, open_table
+from coulomb.tables.sources.parquet import describe_sheet, open_parquet_sheet
 from coulomb.tables.sources.remote_parquet import remote_footers
+from coulomb.tables.sources.tar import open_tar_sheet
+from coulomb.tables.sources.text_files import TEXT_FILES, open_text_files
 from coulomb.tables.table import Table
-
-__all__ = ["Sheet", "open_sheet"]
 
 _KINDS = (".parquet", ".tar", *TEXT_FILES)
 
@@ -114,15 +117,11 @@ def _open_addresses(text: str) -> Sheet:
     if suffixes == {"tar"}:
         return open_tar_sheet(addresses, name)
     if suffixes == {"parquet"}:
-        return describe_sheet(*_with_addresses(addresses), name)
+        kind, footers = remote_footers(addresses)
+        return describe_sheet(kind, addresses, footers, name)
     raise InputError(
         f"{visible(text)}: files on a server are .tar or .parquet, not {first_few(sorted(suffixes))}; download them first"
     )
-
-
-def _with_addresses(addresses: list[str]) -> tuple[Any, list[str], list[Any]]:
-    kind, footers = remote_footers(addresses)
-    return kind, addresses, footers
 
 
 def _open_files(files: list[Path], name: str) -> Sheet:
