@@ -1,16 +1,22 @@
 """Small encoders, runs and indexes that are quick to export."""
 
+import inspect
 import json
 import re
+import shutil
 import struct
 import subprocess
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
+import huggingface_hub
 import numpy as np
 import pyarrow as pa
 import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub.utils import filter_repo_objects
 from PIL import Image
 
 from coulomb.ground.text import safe_name
@@ -190,3 +196,76 @@ def by_the_card(folder, paths):
     program += "\nimport json; print(json.dumps(encode(sys.argv[1:]).tolist()))"
     command = [sys.executable, "-I", "-W", "error", "-c", program, *map(str, paths)]
     return json.loads(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
+
+
+class FakeHub:
+    """The hub as a folder: what is uploaded is found again. ``calls`` has (function, options) as the library takes them.
+
+    Other branches than main are folders ``NAME@BRANCH``. ``reached`` is False without a connection: only the cache is there.
+    """
+
+    def __init__(self, path):
+        self.path, self.calls, self.reached = path, [], True
+
+    def __call__(self, token=None):
+        self.calls.append(("HfApi", {"token": token}))
+        return self
+
+    def _called(self, function, *arguments, **options):
+        inspect.signature(function).bind(*([self] if "self" in inspect.signature(function).parameters else []), *arguments,
+                                         **options)  # fmt: skip
+        self.calls.append((function.__name__, options))
+
+    def _folder(self, name, revision):
+        return self.path / (name if revision is None else f"{name}@{revision}")
+
+    def create_repo(self, name, **options):
+        self._called(REAL.create_repo, name, **options)
+        return SimpleNamespace(repo_id=name)
+
+    def create_branch(self, name, **options):
+        self._called(REAL.create_branch, name, **options)
+
+    def upload_folder(self, **options):
+        self._called(REAL.upload_folder, **options)
+        folder, patterns = options["folder_path"], options["allow_patterns"]
+        copy_matching(Path(folder), self._folder(options["repo_id"], options["revision"]), patterns)
+        proposed = "https://hub/pr/1" if options["create_pr"] else None
+        return SimpleNamespace(pr_url=proposed, commit_url="https://hub/commit/1")
+
+    def hf_hub_download(self, name, file, revision=None, **options):
+        self._called(DOWNLOAD, name, file, revision=revision, **options)
+        found, cached = self._folder(name, revision) / file, self.path / "cache" / name / file
+        if not self.reached:
+            if not cached.is_file():
+                raise LocalEntryNotFoundError("no connection\nand more")
+            return str(cached)
+        if not found.is_file():
+            raise EntryNotFoundError(f"no {file}")
+        return str(found)
+
+    def snapshot_download(self, name, allow_patterns, revision=None, **options):
+        self._called(SNAPSHOT, name, allow_patterns=allow_patterns, revision=revision, **options)
+        if self.reached:
+            copy_matching(self._folder(name, revision), self.path / "cache" / name, allow_patterns)
+        return str(self.path / "cache" / name)
+
+
+REAL, DOWNLOAD, SNAPSHOT = huggingface_hub.HfApi, huggingface_hub.hf_hub_download, huggingface_hub.snapshot_download
+
+
+def copy_matching(source, target, patterns):
+    for file in source.rglob("*"):
+        relative = str(file.relative_to(source))
+        if file.is_file() and list(filter_repo_objects([relative], allow_patterns=patterns)):
+            (target / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target / relative)
+
+
+def fake_hub(path, monkeypatch):
+    """Puts a `FakeHub` in the place of the hub."""
+    made = FakeHub(path)
+    monkeypatch.setattr(huggingface_hub, "HfApi", made)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", made.hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", made.snapshot_download)
+    return made

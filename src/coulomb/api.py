@@ -13,6 +13,7 @@ from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.assess_zero_shot import assess_zero_shot
 from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.examine import examine
+from coulomb.export import pretrained
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.files import write_json
 from coulomb.ground.team import Team, torchrun
@@ -21,6 +22,7 @@ from coulomb.index.mine import mine
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import TOWERS, require_weights, run_path
+from coulomb.models.pretrained import Pretrained
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.user_code import is_user_code
 from coulomb.report import build_report
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
 log = logging.getLogger("coulomb")
+Pretrained.exports = pretrained
 
 __all__ = [
     "ImageEncoder",

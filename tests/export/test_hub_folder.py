@@ -1,22 +1,19 @@
 """A folder for the hub opens with coulomb and, by the code of its card, without it."""
 
 import json
-import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.errors import LocalEntryNotFoundError
 from PIL import Image
 
 import coulomb
 from coulomb.export import push, to_hub
 from coulomb.ground.errors import InputError
-from export_cases import by_the_card, pair, photo, published, run, texts
+from export_cases import by_the_card, fake_hub, pair, photo, published, run, texts
 
 FIGURES = {
     "knn": 0.6,
@@ -103,45 +100,9 @@ def test_the_head_of_the_card_has_the_figures_as_the_hub_reads_them(tmp_path):
     assert data.library_name == "coulomb" and data.tags == ["feature-extraction", "contrastive-learning"]
 
 
-class FakeHub:
-    """The hub as a folder: what is uploaded is found again."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def create_repo(self, name, **options):
-        return SimpleNamespace(repo_id=name)
-
-    def upload_folder(self, repo_id, folder_path, allow_patterns, **options):
-        for file in Path(folder_path).rglob("*"):
-            relative = str(file.relative_to(folder_path))
-            if file.is_file() and list(filter_repo_objects([relative], allow_patterns=allow_patterns)):
-                target = self.path / repo_id / relative
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, target)
-
-    def hf_hub_download(self, name, file):
-        if not (self.path / name / file).is_file():
-            raise EntryNotFoundError(f"no {file}")
-        return str(self.path / name / file)
-
-    def snapshot_download(self, name, allow_patterns):
-        copy = self.path / "cache" / name
-        for file in (self.path / name).rglob("*"):
-            relative = str(file.relative_to(self.path / name))
-            if file.is_file() and list(filter_repo_objects([relative], allow_patterns=allow_patterns)):
-                (copy / relative).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, copy / relative)
-        return str(copy)
-
-
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    made = FakeHub(tmp_path / "huggingface")
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: made)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", made.hf_hub_download)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", made.snapshot_download)
-    return made
+    return fake_hub(tmp_path / "huggingface", monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["image", "text", "pair"])
@@ -228,6 +189,9 @@ class Hub:
 
     calls: list = []  # noqa: RUF012
 
+    def __init__(self, token=None):
+        assert token is None
+
     def create_repo(self, name, **options):
         if "/" not in name:
             raise ValueError("Repo id must be user/name\nand so on")
@@ -236,6 +200,7 @@ class Hub:
 
     def upload_folder(self, **options):
         self.calls.append(options)
+        return SimpleNamespace(pr_url=None, commit_url="https://hub/commit/1")
 
 
 def test_push_uploads_the_files_of_the_folder_and_no_others(tmp_path, monkeypatch):

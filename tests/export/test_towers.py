@@ -234,6 +234,7 @@ class Hub:
 
     def upload_folder(self, **options):
         self.calls.append(options["allow_patterns"])
+        return SimpleNamespace(pr_url=None, commit_url="")
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -244,7 +245,7 @@ def test_push_uploads_every_file_of_the_folder_and_no_others(tmp_path, monkeypat
     else:
         to_hub(pair(tmp_path / "run", {"image": "convnet", "caption": texts(), "n": vectors()}), tmp_path / "hub")
     there = [str(each.relative_to(tmp_path / "hub")) for each in (tmp_path / "hub").rglob("*") if each.is_file()]
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: Hub(calls))
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda token: Hub(calls))
     push(tmp_path / "hub", "me/pairs")
     kept = list(filter_repo_objects(there, allow_patterns=calls[0]))
     assert kept == there

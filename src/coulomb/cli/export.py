@@ -119,7 +119,7 @@ def push(
     """Upload the encoder of a run, or an exported folder, to the Hugging Face hub; log in first with: hf auth login."""
     from coulomb import export as exports
 
-    result = exports.push(folder, name, private=private)
+    result = exports.push(folder, name, private=private or None)
     say(json.dumps(result) if as_json else f"uploaded: {result['url']}")
 
 

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError
+from coulomb.models.pretrained import Pretrained
 
 
-class NamedEncoder(ABC):
+class NamedEncoder(Pretrained, ABC):
     """An encoder by its name, with the preparation of its cells: `ImageEncoder`, `TextEncoder`.
 
     Attributes:

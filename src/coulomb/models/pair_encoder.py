@@ -20,6 +20,7 @@ from coulomb.models.build_text import build_text_encoder
 from coulomb.models.encoder import Encoder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.image_network import ImageNetwork
+from coulomb.models.pretrained import Pretrained
 from coulomb.models.saving import load_encoder
 from coulomb.models.text_encoder import IMAGE_FILES, TextEncoder
 from coulomb.models.text_network import TextNetwork
@@ -41,7 +42,7 @@ ENTRIES: dict[str, Shape] = {
 }
 
 
-class PairEncoder:
+class PairEncoder(Pretrained):
     """The towers of a run on several columns.
 
     Args:
