@@ -29,7 +29,7 @@ from coulomb.report import build_report
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given, require_named
-from coulomb.training.plan.opened import reopen_run
+from coulomb.training.plan.resolve import reopen_run
 from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.seeds import SEEDS, has_seeds, save_seeds, saved_seeds, seed_folder, summarize

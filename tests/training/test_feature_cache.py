@@ -12,8 +12,7 @@ from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder
 from coulomb.tables import image_samples, open_source
 from coulomb.training import feature_cache
-from coulomb.training.feature_cache import FeatureCache
-from coulomb.training.neighbors import nearest_images
+from coulomb.training.feature_cache import FeatureCache, nearest_images
 from coulomb.training.plan.config import Config
 from coulomb.training.record.folder import RunFolder
 

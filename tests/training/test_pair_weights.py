@@ -9,7 +9,7 @@ import torch
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.models import build_pair
-from coulomb.training.plan.opened import resolve_run
+from coulomb.training.plan.resolve import resolve_run
 
 pytest.importorskip("transformers")
 

@@ -13,7 +13,7 @@ from coulomb.cli.app import app, note, parse_pairs, say
 from coulomb.cli.options import JSON, PAIRS, config_parameters, examples, given_options, keyword, with_signature
 from coulomb.ground.errors import InputError, Stopped
 from coulomb.models.user_code import is_user_code
-from coulomb.training.plan.given import BANK
+from coulomb.training.plan.given import BANK, Given
 
 
 def train(**given: Any) -> None:
@@ -108,7 +108,6 @@ def check(**given: Any) -> None:
     size, and the steps, time and memory of the training. With --columns: what each column holds, cells that repeat, and
     leaks of the split. Exit code 1: `train` would refuse the data or an option.
     """
-    from coulomb.training.plan.opened import TEXT, holds_texts
     from coulomb.training.plan.preflight import preflight
     from coulomb.training.plan.preflight_columns import preflight_columns
 
@@ -116,12 +115,11 @@ def check(**given: Any) -> None:
     options = given_options(given)
     if "data" not in options:
         raise InputError("data: missing; give the images to check: a folder, a list, a Parquet file, …")
-    if options.get("columns") is None and holds_texts(options["data"]):
-        options["columns"] = TEXT
-    if options.get("columns") is None:
-        result, text = preflight(options, progress=not as_json)
+    asked = Given.of(options)
+    if asked.named.get("columns") is None:
+        result, text = preflight(asked, progress=not as_json)
     else:
-        result, text = preflight_columns(options)
+        result, text = preflight_columns(asked)
     say(json.dumps(result) if as_json else text)
     if result["training"]["refused"]:
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ from coulomb.models import Encoder, load_encoder
 from coulomb.models.names import is_local
 from coulomb.tables import Columns
 from coulomb.tables.workers import progress_bar
-from coulomb.training.cells import encode_rows
+from coulomb.training.encode_rows import encode_rows
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.folder import RunFolder
 

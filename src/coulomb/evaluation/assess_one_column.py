@@ -17,7 +17,7 @@ from coulomb.metrics.inputs import Features
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.vector_network import VectorNetwork
 from coulomb.tables.workers import progress_bar
-from coulomb.training.cells import encode_rows
+from coulomb.training.encode_rows import encode_rows
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.folder import RunFolder
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from coulomb.ground.errors import InputError, LostProcessError, counted
 from coulomb.ground.files import write_json
@@ -17,11 +18,12 @@ from coulomb.ground.randomness import generator
 from coulomb.ground.reading import read_object, whole
 from coulomb.kinds import ViewsOf
 from coulomb.kinds.vector import StoredRows, StoredViews, Vector
+from coulomb.metrics.nearest import neighbors
+from coulomb.metrics.rows import blocks
 from coulomb.models import Encoder
 from coulomb.models.features import frozen
 from coulomb.tables import Columns, Samples
 from coulomb.tables.workers import progress_bar
-from coulomb.training.neighbors import nearest_images
 from coulomb.training.order import position_tensor
 
 log = logging.getLogger("coulomb")
@@ -191,3 +193,27 @@ def _features(encoder: Encoder, views: list[Any]) -> Tensor:
     if not all(bool(each.isfinite().all()) for each in features):
         raise InputError(f"encoder={encoder.name!r}: some features are NaN or infinite; check its weights")
     return torch.stack(features, dim=1)
+
+
+def nearest_images(rows: np.ndarray, k: int) -> np.ndarray:
+    """Returns the ``k`` nearest other images of each image, whose views are then its positives, int32 [N, k].
+
+    Similarity is the cosine of the mean unit features over views, in float32, of all pairs. Rows of NaN are images that could
+    not be read: they are nobody's neighbors, and have row 0 as theirs.
+
+    Args:
+        rows: features [N, V, F] of V views.
+        k: at most the number of readable images minus 1.
+
+    Raises:
+        InputError: ``k`` is larger.
+    """
+    means = np.empty((len(rows), rows.shape[2]), np.float32)
+    for block in blocks(len(rows)):
+        means[block] = functional.normalize(torch.from_numpy(np.array(rows[block])), dim=2).mean(1).numpy()
+    readable = np.flatnonzero(~np.isnan(means[:, 0]))
+    if k >= len(readable):
+        raise InputError(f"neighbors={k}: there are {len(readable)} readable training images; use fewer neighbors")
+    found = np.zeros((len(rows), k), np.int32)
+    found[readable] = readable[neighbors(means, k, readable)[1]]
+    return found

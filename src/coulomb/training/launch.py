@@ -18,14 +18,14 @@ from coulomb.ground.files import locked, write_json
 from coulomb.ground.reading import read_object, text
 from coulomb.ground.team import Team, torchrun
 from coulomb.training.checkpoints import checkpoint_to_resume
-from coulomb.training.columns import fit_columns
 from coulomb.training.fit import fit
+from coulomb.training.fit_columns import fit_columns
 from coulomb.training.layout import resumed_on, with_processes
 from coulomb.training.loop import JOINED
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.opened import AnyPlan, reopen_run, resolve_run
+from coulomb.training.plan.resolve import AnyPlan, reopen_run, resolve_run
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.loggers import require_logger
@@ -92,7 +92,7 @@ def _start(
 
 
 def train_plan(plan: AnyPlan, *args: Any, **named: Any) -> None:
-    """Trains as a plan says: `coulomb.training.fit.fit` of images, `coulomb.training.columns.fit_columns` of columns."""
+    """Trains as a plan says: `coulomb.training.fit.fit` of images, `coulomb.training.fit_columns.fit_columns` of columns."""
     if isinstance(plan, ColumnsPlan):
         fit_columns(plan, *args, **named)
     else:

@@ -17,7 +17,7 @@ from coulomb.tables.scored import ScoredPairs
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.resolved import Split, Steps, batches_per_epoch
+from coulomb.training.plan.resolved import Resolved, Split, batches_per_epoch
 from coulomb.training.plan.towers import KINDS, TowerKind, TowerPlan
 from coulomb.training.record.provenance import column_fingerprint
 
@@ -25,7 +25,7 @@ log = logging.getLogger("coulomb")
 
 
 @dataclass(frozen=True)
-class ColumnsPlan(Steps):
+class ColumnsPlan(Resolved):
     """What a run on columns will do: every value decided, every name resolved.
 
     Attributes:

@@ -16,6 +16,7 @@ from coulomb.tables.sources.frames import is_series
 from coulomb.training.plan.config import LOGGERS, Config, check_names
 from coulomb.training.record.folder import RunFolder
 
+TEXT = "text"  # the column of a file, or a list, of texts
 BANK = "bank_path"  # the only method option that names a file to write
 # Options that may be objects; None is the same as left out.
 OBJECTS = ("data", "test", "method", "encoder", "views", "logger")
@@ -71,6 +72,8 @@ class Given:
                 named[name] = data_name(value)
         if (columns := named.get("columns")) is not None and not isinstance(columns, str):
             named["columns"] = ",".join(map(str, columns))
+        elif columns is None and holds_texts(data):
+            named["columns"] = TEXT
         if (module := load_module(named.get("encoder"))) is not None:
             named["encoder"] = f"custom:{type(module).__name__}"
         method = load_own_method(named.get("method"))
@@ -143,6 +146,15 @@ class Given:
 def data_name(data: Any) -> str:
     """Returns the name of data in a configuration: the path, or the class of an object."""
     return str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
+
+
+def holds_texts(data: Any) -> bool:
+    """Returns True for data that can only be texts: a ``.txt`` file with one per line, or a list of strings."""
+    if isinstance(data, str | Path):
+        return Path(str(data)).suffix.lower() == ".txt"
+    return (
+        isinstance(data, list) and bool(data) and all(isinstance(each, str) for each in data[:100]) and " " in data[0]
+    )
 
 
 def own_loggers(logger: Any) -> tuple[Any, ...]:

@@ -29,12 +29,11 @@ from coulomb.tables import Samples, Source
 from coulomb.tables.check_groups import group_finding, group_like
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.frozen_recipe import for_frozen
 from coulomb.training.plan.given import Given
 from coulomb.training.plan.prepare import Facts, Prepared, arrange, decode, measure, open_data
 from coulomb.training.plan.recipes import find_recipe
-from coulomb.training.plan.recipes_from_weights import from_weights
-from coulomb.training.plan.resolved import Steps, batches_per_epoch, count_processes
+from coulomb.training.plan.recipes_from_weights import for_frozen, from_weights
+from coulomb.training.plan.resolved import Resolved, batches_per_epoch, count_processes
 from coulomb.training.plan.start import AUTO
 from coulomb.training.record.folder import RunFolder, free_folder, read_split, stored_bands
 from coulomb.training.record.provenance import changed, fingerprints
@@ -45,7 +44,7 @@ Sources = tuple[Source, Source | None]  # the data, and the test set if there is
 
 
 @dataclass(frozen=True)
-class Plan(Steps):
+class Plan(Resolved):
     """What a run will do: every value decided, every name resolved.
 
     Attributes:

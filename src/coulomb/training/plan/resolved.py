@@ -1,8 +1,9 @@
 """What the training loop reads of a plan, whatever its samples are; and the steps of a run."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +24,39 @@ class Split:
     sentence: str
 
 
-class Steps:
-    """Steps and updates of a run, from its options and the number of batches per epoch; both kinds of plans derive from it."""
+class Resolved(ABC):
+    """What the training loop reads of a plan, whatever its samples are.
+
+    Attributes:
+        config: the complete configuration.
+        method: the class of the method.
+        module: the user's own encoder; None for an encoder that ``config`` names.
+        processes: number of processes that the run begins with.
+        learned: rows of the table that the method learns from.
+        steps_per_epoch: batches per epoch.
+    """
 
     config: Config
+    method: type[Method]
+    module: nn.Module | None
     processes: int
     learned: np.ndarray
     steps_per_epoch: int
+
+    @property
+    @abstractmethod
+    def learned_labels(self) -> np.ndarray | None:
+        """Labels of ``learned``, −1 unknown; None without labels."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Blocks | None:
+        """Parts of shards that are read at once; None where cells are read one by one."""
+
+    @property
+    @abstractmethod
+    def epochs_of(self) -> int:
+        """Steps from which on a checkpoint is written at the end of each epoch."""
 
     @property
     def batch(self) -> int:
@@ -57,65 +84,6 @@ class Steps:
             "updates": self.updates,
             "processes": self.processes,
         }
-
-
-class Resolved(Protocol):
-    """A resolved plan: `coulomb.training.plan.plan.Plan` of images, `coulomb.training.plan.columns.ColumnsPlan` of columns."""
-
-    @property
-    def config(self) -> Config:
-        """The complete configuration."""
-        ...
-
-    @property
-    def method(self) -> type[Method]:
-        """The class of the method."""
-        ...
-
-    @property
-    def module(self) -> nn.Module | None:
-        """The user's own encoder; None for an encoder that ``config`` names."""
-        ...
-
-    @property
-    def processes(self) -> int:
-        """Number of processes that the run begins with."""
-        ...
-
-    @property
-    def learned(self) -> np.ndarray:
-        """Rows of the table that the method learns from."""
-        ...
-
-    @property
-    def learned_labels(self) -> np.ndarray | None:
-        """Their labels, −1 unknown; None without labels."""
-        ...
-
-    @property
-    def blocks(self) -> Blocks | None:
-        """Parts of shards that are read at once; None where cells are read one by one."""
-        ...
-
-    @property
-    def epochs_of(self) -> int:
-        """Steps from which on a checkpoint is written at the end of each epoch."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """Samples per step of all processes together."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Batches in the whole run."""
-        ...
-
-    @property
-    def updates(self) -> int:
-        """Optimizer steps in the whole run."""
-        ...
 
 
 def count_processes(config: Config) -> int:

@@ -14,7 +14,7 @@ from coulomb.metrics.matching import distinct_pairs, pair_retrieval
 from coulomb.metrics.rank import effective_rank
 from coulomb.models import Encoder
 from coulomb.models.features import frozen
-from coulomb.training.cells import encode_rows
+from coulomb.training.encode_rows import encode_rows
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.journal import Journal
 from coulomb.training.watching.live_evaluation import EveryFewEpochs, view_geometry

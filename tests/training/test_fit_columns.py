@@ -20,7 +20,8 @@ from coulomb.models.pair_encoder import PairEncoder, kind_of
 from coulomb.report.tables import summary_table
 from coulomb.training.checkpoints import read_checkpoint
 from coulomb.training.plan.column_towers import by_column
-from coulomb.training.plan.opened import holds_texts, resolve_run
+from coulomb.training.plan.given import holds_texts
+from coulomb.training.plan.resolve import resolve_run
 from tiny_texts import bert
 
 OPTIONS = {

@@ -1,8 +1,6 @@
-"""The plan of any run: of images, or of columns."""
+"""From the options of a run, or from its folder, to its plan: of images, or of columns."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from coulomb.training.plan.columns import ColumnsPlan
@@ -14,23 +12,10 @@ from coulomb.training.record.folder import RunFolder
 
 AnyPlan = Plan | ColumnsPlan
 
-TEXT = "text"  # the column of a file, or a list, of texts
-
-
-def holds_texts(data: Any) -> bool:
-    """Returns True for data that can only be texts: a ``.txt`` file with one per line, or a list of strings."""
-    if isinstance(data, str | Path):
-        return Path(str(data)).suffix.lower() == ".txt"
-    return (
-        isinstance(data, list) and bool(data) and all(isinstance(each, str) for each in data[:100]) and " " in data[0]
-    )
-
 
 def resolve_run(options: Given | Mapping[str, Any]) -> AnyPlan:
     """Returns the plan of a new run; see `coulomb.training.plan.plan.resolve` and `resolve_columns`."""
     given = Given.of(options)
-    if given.named.get("columns") is None and holds_texts(given.data):
-        given = replace(given, named=given.named | {"columns": TEXT})
     return resolve(given) if given.named.get("columns") is None else resolve_columns(given)
 
 
