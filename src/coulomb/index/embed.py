@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from coulomb.index.folding import folded
-from coulomb.index.outcome import ZERO, Outcome
 from coulomb.index.photos import PhotoKind, Photos, ReadOnce
 from coulomb.index.table import Photo
-from coulomb.index.work import PartWriter
+from coulomb.index.work import ZERO, Outcome, PartWriter
 from coulomb.kinds.image.canvas import Canvas
 from coulomb.kinds.image.views import plain_view
 from coulomb.models import ImageNetwork

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from coulomb.index.kinds import TEXTS
-from coulomb.index.outcome import ZERO, Outcome
 from coulomb.index.texts import TextFacts, TextSource, describe_text, digest
-from coulomb.index.work import PartWriter
+from coulomb.index.work import ZERO, Outcome, PartWriter
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables.workers import progress_bar
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,42 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.ground.checked import require_option
 from coulomb.ground.errors import InputError
-from coulomb.ground.team import Team
 from coulomb.ground.text import visible
 from coulomb.index.answers import Answers
-from coulomb.index.build import (
-    THUMBNAIL,
-    choose,
-    choose_for_texts,
-    require_kind,
-    require_same,
-    require_unique,
-    stored_column,
-)
+from coulomb.index.build import build
 from coulomb.index.contents import OFF_BY, check_all, open_contents
-from coulomb.index.embed import Embedder, place
-from coulomb.index.embed_texts import TextEmbedder
 from coulomb.index.encoders import Given, pair_encoder, reopen, reopen_texts
-from coulomb.index.folder import PRECISIONS, IndexFolder, rebuild, writing
+from coulomb.index.folder import IndexFolder, rebuild
 from coulomb.index.kinds import IMAGES, TEXTS, require_images
 from coulomb.index.lists import Rows
-from coulomb.index.outcome import Outcome
-from coulomb.index.photos import ReadOnce
 from coulomb.index.table import nearest_id
-from coulomb.index.texts import open_texts, plain
-from coulomb.index.update import Update
-from coulomb.index.work import part_path
+from coulomb.index.texts import plain
 from coulomb.metrics.nearest import nearest
 from coulomb.metrics.rows import as_tensor
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.named_encoder import NamedEncoder
 from coulomb.models.pair_encoder import PairEncoder
 from coulomb.models.text_encoder import TextEncoder, as_texts
-from coulomb.tables import open_source
-from coulomb.tables.sources import open_files
-from coulomb.tables.workers import cores
 
 Images = Any  # what `ImageEncoder.encode` takes
 CHECKED = 100  # files of a new root that are looked for
@@ -152,63 +132,19 @@ class Index(Answers):
             >>> index.search("beach.jpg", top=5)
             [{'id': '2019/001.jpg', 'path': '/home/me/photos/2019/001.jpg', 'similarity': 0.93, 'label': None}, …]
         """
-        require_option("precision", precision, str | None, choices=PRECISIONS)
-        folder, team = IndexFolder(out), Team()
-        columns = stored_column(folder) if columns is None else columns
-        source: Any
-        if columns is None:
-            if isinstance(data, str | Path) and Path(data).suffix.lower() == ".txt" and Path(data).is_file():
-                raise InputError(
-                    f"data={visible(data)!r}: a file of texts; to index its lines, give columns='text' (--columns text)"
-                )
-            source = open_files(data, labels=labels) if root is None else open_source(data, labels=labels, root=root)
-        else:
-            for name, value in (("image_size", image_size), ("root", root), ("workers", workers)):
-                if value is not None:
-                    raise InputError(f"{name}={visible(value)}: has no meaning for texts; leave it out")
-            source = open_texts(data, columns, labels)
-        ids = [source.item_id(index) for index in range(len(source))]
-        require_unique(source, ids)
-        team.by_first(folder.create)
-        first = team.rank == 0
-        with writing(folder.path), ExitStack() as held:
-            team.by_first(lambda: held.enter_context(folder.working()))
-            before = team.by_first(lambda: folder.read_info() if folder.info.exists() else None)
-            if columns is None:
-                require_kind(folder, before, IMAGES, None)
-            else:
-                require_kind(folder, before, TEXTS, source.column)
-            opened: Any
-            if columns is None:
-                opened, chosen = choose(source, before, encoder, image_size, precision)
-            else:
-                opened, chosen = choose_for_texts(source.column, before, encoder, precision)
-            require_same(folder, before, chosen)
-            update = Update(folder, source, ids, before if first else None, chosen)
-            rows, hashes, attempt = team.by_first(update.plan)
-            embedder: Embedder | TextEmbedder
-            if columns is None:
-                embedder = Embedder(
-                    encoder=place(opened.encoder, team.device),
-                    canvas=opened.canvas,
-                    once=ReadOnce(source, update.stamps),
-                    hashes=hashes,
-                    thumbnail=THUMBNAIL,
-                    batch_size=batch_size,
-                    workers=cores() if workers is None else workers,
-                )
-            else:
-                opened.encoder.to(team.device)
-                embedder = TextEmbedder(opened, source, hashes, batch_size)
-            share = np.array_split(np.flatnonzero(rows < 0), team.world)[team.rank].tolist()
-            part = part_path(folder.unfinished, attempt, team.rank)
-            outcome = Outcome()
-            for each in team.by_each(
-                lambda: embedder.write(share, part, chosen["precision"], progress=progress and first)
-            ):
-                outcome.add(each)
-            team.by_first(lambda: update.finish(rows, outcome))
-        team.leave()
+        build(
+            data,
+            out,
+            columns=columns,
+            encoder=encoder,
+            image_size=image_size,
+            precision=precision,
+            labels=labels,
+            root=root,
+            workers=workers,
+            batch_size=batch_size,
+            progress=progress,
+        )
         return cls(out, encoder=encoder if isinstance(encoder, NamedEncoder | PairEncoder) else None)
 
     @staticmethod

@@ -15,10 +15,9 @@ from coulomb.index.contents import open_contents
 from coulomb.index.encoders import IDENTITY
 from coulomb.index.folder import FORMAT, IndexFolder
 from coulomb.index.kinds import TEXTS, kind_of
-from coulomb.index.outcome import Outcome
 from coulomb.index.stored import Old, Stored, gather
 from coulomb.index.texts import TextSource, cut_note
-from coulomb.index.work import next_attempt, read_parts, settings_text
+from coulomb.index.work import Outcome, next_attempt, read_parts, settings_text
 from coulomb.tables import Source
 
 FAILED = 100  # unreadable images that index.json names

@@ -8,6 +8,7 @@ last. Lines without their features, as a kill may leave them, are ignored.
 import json
 import os
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,24 @@ from coulomb.index.folder import sync
 from coulomb.index.kinds import IMAGES, IndexKind
 
 ROWS, SECONDS = 1024, 10.0  # a part is written after so many images or seconds
+ZERO = "its features are zero or not finite"
 LINE = {"id": text, "jpeg": whole}  # and the facts of the kind; jpeg is the size of the thumbnail
+
+
+@dataclass
+class Outcome:
+    """What became of some images or texts: those whose content equals a stored one, and the reasons for unreadable ones.
+
+    All others were embedded.
+    """
+
+    known: dict[int, Any] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def add(self, other: "Outcome") -> None:
+        """Adds the images or texts of ``other``."""
+        self.known |= other.known
+        self.failed |= other.failed
 
 
 class PartWriter:
