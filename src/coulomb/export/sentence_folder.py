@@ -15,10 +15,10 @@ from coulomb.ground.version import __version__
 from coulomb.models.adapter import UnitLinear
 from coulomb.models.published import quiet
 from coulomb.models.published_text import PublishedStatic, PublishedTexts
-from coulomb.models.saving import TOKENIZER
 from coulomb.models.text_backbones import StaticVectors, TextBlock, TextTransformer
 from coulomb.models.text_layout import POOLINGS
 from coulomb.models.text_network import TextNetwork
+from coulomb.models.tokenizing import TOKENIZER
 
 MODULES, SETTINGS, TENSORS, CONFIG = (
     "modules.json",

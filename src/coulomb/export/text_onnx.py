@@ -17,10 +17,9 @@ from coulomb.export.text_graph import text_graph
 from coulomb.export.tokenizer_file import complete_tokenizer
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
-from coulomb.models.saving import TOKENIZER
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.text_network import TextNetwork
-from coulomb.models.tokenizing import import_tokenizers
+from coulomb.models.tokenizing import TOKENIZER, import_tokenizers
 from coulomb.models.vector_network import VectorNetwork
 
 SCRIPT = '''"""Features of texts: python {script} "a text" "another text". Needs onnxruntime, numpy and tokenizers."""

@@ -41,6 +41,7 @@ class Encoder(nn.Module):
     """
 
     cells: ClassVar[str]  # what it takes, for messages
+    statistics: ClassVar[str] = ""  # name of the part that has mean and standard deviation of the data
 
     def __init__(self, backbone: nn.Module, *, feature_dim: int, config: Mapping[str, Any], column: str) -> None:
         super().__init__()
@@ -62,6 +63,14 @@ class Encoder(nn.Module):
     def name(self) -> str:
         """Name of the architecture, or of the class of the user's module."""
         return self.config["name"]
+
+    def description(self) -> dict[str, Any]:
+        """Returns what ``encoder.json`` says about the encoder besides ``config``, see `coulomb.models.saving`."""
+        return {}
+
+    def files(self) -> dict[str, bytes]:
+        """Returns the files that are saved beside the weights, by name."""
+        return {}
 
     def forward(self, cells: Any) -> Tensor:
         """Returns features [B, F]; raises `InputError` for cells of another shape or type.

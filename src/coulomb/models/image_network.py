@@ -95,6 +95,7 @@ class ImageNetwork(Encoder):
     """
 
     cells = "images"
+    statistics = "normalize"
 
     def __init__(
         self,
@@ -120,6 +121,11 @@ class ImageNetwork(Encoder):
     def image_size(self) -> int:
         """Side of the square images that it was built for; convolutional encoders also take other sizes."""
         return self.config["image_size"]
+
+    def description(self) -> dict[str, Any]:
+        """Returns the normalization, and the preprocessing of a published network."""
+        statistics = {"mean": self.normalize.mean.flatten().tolist(), "std": self.normalize.std.flatten().tolist()}
+        return statistics | ({} if self.preprocessing is None else {"preprocessing": self.preprocessing.to_json()})
 
     def backbone_pass(self, cells: Tensor) -> Tensor:
         """Returns the features [B, F'] of images [B, C, H, W]; raises `InputError` for images of another shape or type."""

@@ -37,12 +37,11 @@ from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published_text import assemble_published_text
 from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_network import TextNetwork, assemble_text
-from coulomb.models.tokenizing import LARGEST_FILE, parse_tokenizer
+from coulomb.models.tokenizing import LARGEST_FILE, TOKENIZER, parse_tokenizer
 from coulomb.models.vector_network import VectorNetwork, assemble_vectors
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"
-TOKENIZER = "tokenizer.json"
 FORMAT = 1
 
 
@@ -64,18 +63,9 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
     # Copies, because modules may share tensors, which the format does not support.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}
     description = {"format": FORMAT, **encoder.config, "feature_dim": encoder.feature_dim}
-    if isinstance(encoder, ImageNetwork):
-        description["mean"] = encoder.normalize.mean.flatten().tolist()
-        description["std"] = encoder.normalize.std.flatten().tolist()
-        if encoder.preprocessing is not None:
-            description["preprocessing"] = encoder.preprocessing.to_json()
-    if isinstance(encoder, VectorNetwork):
-        description["mean"] = encoder.standardize.mean.tolist()
-        description["std"] = encoder.standardize.std.tolist()
-    if isinstance(encoder, TextNetwork):
-        tokenizer = encoder.tokenizer.to_str(pretty=False).encode()
-        description["tokenizer"] = hashlib.sha256(tokenizer).hexdigest()
-        write_atomically(folder / TOKENIZER, tokenizer)
+    description |= encoder.description()
+    for name, content in encoder.files().items():
+        write_atomically(folder / name, content)
     write_atomically(folder / WEIGHTS, save(tensors))
     write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
 
@@ -101,16 +91,13 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
     encoder = _blank_encoder(description, module, folder)
     check_tensors(encoder.state_dict(), weights, folder / WEIGHTS, encoder.name)
     for name in ("mean", "std") if "mean" in description else ():
-        part = "normalize" if isinstance(encoder, ImageNetwork) else "standardize"
-        stored = weights[f"{part}.{name}"].flatten().tolist()
+        stored = weights[f"{encoder.statistics}.{name}"].flatten().tolist()
         if stored != description[name]:
             raise InputError(f"{folder}: {name} is {description[name]} in {DESCRIPTION} and {stored} in {WEIGHTS}")
     if module is not None and encoder.adapter is not None:
         encoder.adapter.to_empty(device="cpu")
     # A built-in encoder is on the meta device and takes the loaded tensors; a user's module is changed in place.
     encoder.load_state_dict(weights, assign=module is None)
-    if isinstance(encoder, ImageNetwork):
-        encoder.preprocessing = _preprocessing(description, folder / DESCRIPTION)
     return encoder.eval()
 
 
@@ -131,9 +118,8 @@ def random_encoder(folder: str | Path, seed: int) -> Encoder:
         with seeded_initialization(seed, "encoder", name):
             return _assemble(description, Path(folder))
     with seeded_initialization(seed, "encoder", name):
-        encoder = _at_size(assemble(name, options=description["options"], **_shared(description)), description)
-    encoder.preprocessing = _preprocessing(description, path)
-    return encoder
+        encoder = assemble(name, options=description["options"], **_shared(description))
+    return _as_used(encoder, description, path)
 
 
 def _shared(description: dict[str, Any]) -> dict[str, Any]:
@@ -142,10 +128,11 @@ def _shared(description: dict[str, Any]) -> dict[str, Any]:
     return {key: description[key] for key in ("channels", "mean", "std")} | {"image_size": size}
 
 
-def _at_size(encoder: ImageNetwork, description: dict[str, Any]) -> ImageNetwork:
-    """Declares the image size that the encoder is used with, if it is not the one that it was built for."""
+def _as_used(encoder: ImageNetwork, description: dict[str, Any], path: Path) -> ImageNetwork:
+    """Gives an encoder the preprocessing of a description, and the image size that it is used with."""
     if description.get("built_for"):
         encoder.config |= {key: description[key] for key in ("image_size", "built_for")}
+    encoder.preprocessing = _preprocessing(description, path)
     return encoder
 
 
@@ -172,14 +159,16 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         )
     if not wrapped and module is not None:
         raise InputError(f"{folder} holds the built-in encoder {description['name']!r}: omit module")
-    if module is not None:
-        encoder: Encoder = wrap_encoder(module, **_shared(description))
-    elif "cells" in description:
+    encoder: Encoder
+    if "cells" in description:
         with _building(description["kind"] == "built-in"):
             encoder = _assemble(description, folder)
+    elif module is not None:
+        encoder = _as_used(wrap_encoder(module, **_shared(description)), description, path)
     else:
         with _building(description["name"] in BACKBONES):
             encoder = assemble(description["name"], options=description["options"], **_shared(description))
+        encoder = _as_used(encoder, description, path)
     if (adapter := description.get("adapter")) is not None:
         try:
             with torch.device("meta"):
@@ -190,7 +179,7 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         raise InputError(
             f"{path} declares {description['feature_dim']} features, but {encoder.name} has {encoder.feature_dim}"
         )
-    return _at_size(encoder, description) if isinstance(encoder, ImageNetwork) else encoder
+    return encoder
 
 
 @contextmanager

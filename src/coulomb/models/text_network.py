@@ -1,5 +1,6 @@
 """Encoders of texts: a tokenizer, a backbone and perhaps an adapter; tokens in, features out."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from coulomb.models.backbones import LARGEST, LARGEST_NETWORK, LARGEST_SIZE
 from coulomb.models.encoder import Encoder
 from coulomb.models.micro_batches import encode_in_micro_batches
 from coulomb.models.text_backbones import TEXT_BACKBONES
+from coulomb.models.tokenizing import TOKENIZER
 
 TRIAL_TOKENS = 8
 
@@ -68,6 +70,14 @@ class TextNetwork(Encoder):
     def tokenize(self, texts: Sequence[Any], advance: Callable[[int], object] = lambda texts: None) -> TokenColumn:
         """Returns texts as cells for this network; see `coulomb.kinds.text.tokenize`."""
         return tokenize(texts, self.tokenizer, longest=self.longest, padding=self.padding, advance=advance)
+
+    def files(self) -> dict[str, bytes]:
+        """Returns the tokenizer, in the format of the library tokenizers."""
+        return {TOKENIZER: self.tokenizer.to_str(pretty=False).encode()}
+
+    def description(self) -> dict[str, Any]:
+        """Returns the SHA-256 of the tokenizer."""
+        return {"tokenizer": hashlib.sha256(self.files()[TOKENIZER]).hexdigest()}
 
     def backbone_features(self, cells: Tokens) -> Tensor:
         """Returns the features [B, F'] of the backbone; micro-batches have texts of similar lengths."""

@@ -12,6 +12,7 @@ from coulomb.kinds.text.column import reason_against
 VOCABULARY = 8192  # entries of a trained vocabulary, twice as many from MUCH_TEXT on
 MUCH_TEXT = 10_000_000  # characters
 PADDING = "[PAD]"
+TOKENIZER = "tokenizer.json"  # the file of an encoder's tokenizer
 LARGEST_FILE = 256 * 2**20  # bytes; the largest known, of multilingual models, has about 35 MB
 
 

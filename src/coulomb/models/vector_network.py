@@ -60,6 +60,7 @@ class VectorNetwork(Encoder):
     """
 
     cells = "vectors"
+    statistics = "standardize"
 
     def __init__(
         self, backbone: nn.Module, standardize: Standardization, *, feature_dim: int, config: Mapping[str, Any]
@@ -71,6 +72,10 @@ class VectorNetwork(Encoder):
     def dim(self) -> int:
         """Values of a vector."""
         return self.config["dim"]
+
+    def description(self) -> dict[str, Any]:
+        """Returns the standardization."""
+        return {"mean": self.standardize.mean.tolist(), "std": self.standardize.std.tolist()}
 
     def backbone_pass(self, cells: Tensor) -> Tensor:
         """Returns the features [B, F'] of vectors [B, in]; raises `InputError` for another shape or type."""
