@@ -355,6 +355,11 @@ evaluate RUN --on classes --on-test nowhere
 evaluate RUN --encoder missing.py:Net
 evaluate RUN --encoder syntax.py:Net
 evaluate RUN --encoder own.py:Wide
+evaluate RUN --pairs columns.csv
+evaluate static --pairs columns.csv
+evaluate static --pairs columns.csv --columns a,b,c
+evaluate static --pairs nowhere.csv
+evaluate static --columns a,b,c
 evaluate RUN --fulll
 evaluate RUN extra
 verify

@@ -10,6 +10,7 @@ from torch import nn
 
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
+from coulomb.evaluation.assess_scored import assess_scored, assess_scored_run
 from coulomb.evaluation.assess_zero_shot import assess_zero_shot
 from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.examine import examine
@@ -28,7 +29,7 @@ from coulomb.models.user_code import is_user_code
 from coulomb.report import build_report
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.given import Given, require_named
+from coulomb.training.plan.given import Given, data_name, require_named
 from coulomb.training.plan.resolve import reopen_run
 from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
 from coulomb.training.record.journal import read_metrics
@@ -242,6 +243,9 @@ def evaluate(
     on_labels: str | None = None,
     on_group: str | None = None,
     prompts: str | Sequence[str] | None = None,
+    pairs: Any = None,
+    columns: str | Sequence[str] | None = None,
+    tower: str | None = None,
     image_size: int | None = None,
     out: str | Path | None = None,
     full: bool = False,
@@ -251,8 +255,9 @@ def evaluate(
     """Evaluates a run, writes ``evaluation.json`` and a new report, and returns the results.
 
     ``evaluate("lite0", on="photos/")`` measures published weights as they are and writes nothing; see
-    `coulomb.evaluation.assess_encoder.assess_encoder`. Processes of torchrun share the work; all but the first return an
-    empty dict.
+    `coulomb.evaluation.assess_encoder.assess_encoder`. ``evaluate("runs/texts", pairs="sts.csv")`` measures a run on texts or
+    on pairs, or published weights, by scored pairs; see `coulomb.evaluation.assess_scored.assess_scored`. Processes of
+    torchrun share the work; all but the first return an empty dict.
 
     Args:
         run: the run folder, or a folder of several seeds; then each is evaluated, and their summary is returned. Or an encoder
@@ -264,6 +269,9 @@ def evaluate(
             on_group: see ``group`` of `train`. A run on images and texts is also measured by the names of the classes
             alone, see `coulomb.evaluation.assess_zero_shot.assess_zero_shot`.
         prompts: with ``on``, templates of texts for these names, in which ``{}`` is the name; default "a photo of a {}".
+        pairs: pairs of texts, or of vectors, with a score of their similarity, to evaluate the frozen encoder on instead;
+            results of a run go to ``transfer/NAME.json``. columns: of ``pairs``, "FIRST,SECOND,SCORE"; default: read from
+            the table. tower: the column of the run whose encoder is measured; default: the first of texts.
         image_size: for an encoder by name; default: what `train` chooses for these images and weights.
         out: JSON file to write the results of an encoder by name to; it must not exist.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
@@ -285,10 +293,23 @@ def evaluate(
         raise InputError(
             "prompts: are for labeled images, by a run on images and texts; give both (coulomb evaluate RUN --on photos/)"
         )
-    if started is not None and started.world > 1 and (path is None or has_seeds(path) or on is not None):
+    other = on is not None or pairs is not None
+    if started is not None and started.world > 1 and (path is None or has_seeds(path) or other):
         raise InputError(
             f"{str(run)!r}: several processes evaluate one run on its own data only; start this evaluation without torchrun"
         )
+    if pairs is not None:
+        taken = objects | {
+            "on": on,
+            "on_test": on_test,
+            "on_labels": on_labels,
+            "on_group": on_group,
+            "prompts": prompts,
+        }
+        taken |= {"image_size": image_size, "full": full or None, **options}
+        _refuse(taken, "is not for scored pairs; leave it out")
+        return _evaluate_pairs(run, path, pairs, out, columns=columns, tower=tower, progress=progress)
+    _refuse({"columns": columns, "tower": tower}, "is for scored pairs; give them as pairs (--pairs), or leave it out")
     if path is None:
         own = objects | {"full": full or None}
         chosen = {"labels": on_labels, "group": on_group, "options": options, "progress": progress}
@@ -349,6 +370,35 @@ def _evaluate_encoder(
     if out is not None:
         write_json(Path(out), result)
     return result
+
+
+def _evaluate_pairs(
+    run: str | Path, path: Path | None, pairs: Any, out: str | Path | None, **chosen: Any
+) -> dict[str, Any]:
+    """`evaluate` by scored pairs; ``path``: of a run, None for published weights."""
+    if path is not None and has_seeds(path):
+        raise InputError(f"pairs={data_name(pairs)!r}: {str(run)!r} contains several runs; give one of them")
+    if path is not None and (path / TOWERS).is_file():
+        folder = RunFolder(path)
+        folder.require()
+        if out is not None:
+            raise InputError("out: is for encoders by name; the results of a run go into its folder; leave it out")
+        result = assess_scored_run(folder, pairs, **chosen)
+        build_report(folder.path)
+        return result
+    if out is not None and Path(out).exists():
+        raise InputError(f"out={str(out)!r}: already exists; choose another file")
+    result = assess_scored(str(run), pairs, **chosen)
+    if out is not None:
+        write_json(Path(out), result)
+    return result
+
+
+def _refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raises `InputError` if one of the options is given."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name}: {why}")
 
 
 def diagnose(

@@ -36,12 +36,15 @@ IMAGES = typer.Argument(metavar="IMAGE...", help="image files; or one folder, li
     epilog=examples(
         "coulomb evaluate runs/photos --on other/ --on-test other-test/",
         "coulomb evaluate lite0 --on photos/ --image-size 128",
+        "coulomb evaluate runs/texts --pairs sts.csv",
     )
 )
 def evaluate(
     run: Annotated[
         str,
-        typer.Argument(help="run folder, or a folder of several seeds; with --on, also published weights: lite0, …"),
+        typer.Argument(
+            help="run folder, or a folder of several seeds; with --on or --pairs, also published weights: lite0, …"
+        ),
     ],
     full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
     on: Annotated[str | None, typer.Option(help="other labeled images to evaluate the frozen encoder on")] = None,
@@ -54,6 +57,17 @@ def evaluate(
             help="with --on, of a run on images and texts: text with {} for the name of a class; may be repeated; default: "
             "a photo of a {}"
         ),
+    ] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(help="pairs of texts with a score of their similarity to evaluate the frozen encoder on"),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="columns of --pairs; default: read from it", metavar="FIRST,SECOND,SCORE")
+    ] = None,
+    tower: Annotated[
+        str | None,
+        typer.Option(help="with --pairs, the column of the run whose encoder is measured; default: the first of texts"),
     ] = None,
     knn_k: Annotated[
         int | None,
@@ -92,6 +106,9 @@ def evaluate(
     copies of the encoder with a fraction of the labels; the run is not changed. Of a run on images and texts, --on measures
     the image tower, and the accuracy of the names of the classes alone, without any image of OTHER (zero-shot).
 
+    --pairs FILE measures an encoder of texts, of a run or published, by pairs with a score of their similarity (columns such
+    as sentence1, sentence2, score): Spearman's and Pearson's correlation of cosines and scores, with 95% intervals.
+
     Published weights (lite0 --on PHOTOS) are measured without training, next to the same network with random weights and raw
     pixels; photos are read at their original resolution and prepared as the weights expect. Results are written only to --out.
     """
@@ -99,7 +116,7 @@ def evaluate(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "on_group": on_group}
     options |= {"full": full, "encoder": encoder, "prompts": prompts or None}
-    options |= {"image_size": image_size, "out": out}
+    options |= {"image_size": image_size, "out": out, "pairs": pairs, "columns": columns, "tower": tower}
     from coulomb.report.tables import evaluation_table, summary_table
 
     result = coulomb.evaluate(run, **options, method=method, progress=not as_json)

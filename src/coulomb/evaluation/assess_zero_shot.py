@@ -8,6 +8,7 @@ import torch
 
 from coulomb.evaluation.assess import open_labeled
 from coulomb.evaluation.contestants import measure_features, measuring
+from coulomb.evaluation.starting_tower import starting_tower
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_json
 from coulomb.ground.text import safe_name, visible
@@ -15,14 +16,12 @@ from coulomb.index.named_classes import check_prompts
 from coulomb.metrics.evaluate import MEASUREMENTS
 from coulomb.metrics.knn import default_neighbors
 from coulomb.metrics.zero_shot import class_embeddings, class_prompts, zero_shot
-from coulomb.models import ImageNetwork, has_weights, load_encoder
+from coulomb.models import ImageNetwork
 from coulomb.models.encode import source_features
 from coulomb.models.image_encoder import ImageEncoder, with_check
 from coulomb.models.pair_encoder import PairEncoder
-from coulomb.models.saving import DESCRIPTION
 from coulomb.tables import Source
 from coulomb.tables.workers import cores, progress_bar
-from coulomb.training.plan.column_towers import by_column
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import data_name
 from coulomb.training.plan.prepare import Part, arrange, measure
@@ -85,7 +84,7 @@ def assess_zero_shot(
     config = dataclasses.replace(config, **{"knn_k": default_neighbors(len(prepared.train.indices))} | (options or {}))
     failed: dict[str, str] = {}
     result: dict[str, Any] = {}
-    for name, encoder in _contestants(folder, pair, tower, trained_on).items():
+    for name, encoder in _contestants(folder, pair, tower).items():
         sides = [_features(part, encoder, tower, failed, progress) for part in (prepared.train, prepared.test)]
         with progress_bar(MEASUREMENTS, f"evaluating {name}", progress) as advance:
             doing = measuring(advance, f"evaluating {name}")
@@ -115,19 +114,15 @@ def assess_zero_shot(
     return result
 
 
-def _contestants(
-    folder: RunFolder, pair: PairEncoder, tower: ImageEncoder, trained_on: Config
-) -> dict[str, ImageNetwork]:
+def _contestants(folder: RunFolder, pair: PairEncoder, tower: ImageEncoder) -> dict[str, ImageNetwork]:
     """Returns the image tower after training and, if the run has it, before."""
     found: dict[str, ImageNetwork] = {"trained": tower.encoder}
-    column, name = next((name, each["tower"]) for name, each in pair.columns.items() if each["kind"] == "image")
-    start = folder.start(name)
-    if (start / DESCRIPTION).is_file():
-        network = load_encoder(start)
+    column = next(name for name, each in pair.columns.items() if each["kind"] == "image")
+    before = starting_tower(folder, pair, column)
+    if before is not None:
+        name, network = before
         assert isinstance(network, ImageNetwork)
-        chosen = by_column("encoder", trained_on.encoder, tuple(pair.columns)).get(column, "")
-        weights = has_weights(chosen)
-        found["starting_point" if weights else "random_init"] = with_check(network)
+        found[name] = with_check(network)
     return found
 
 

@@ -144,7 +144,7 @@ def assess_one_column(inputs: ColumnInputs) -> ColumnAssessment:
         if name != "trained" and each
     ]
     if inputs.scored is not None:
-        result["comparison"] = _by_scores(inputs.scored, similarities, result, protocol, inputs.seed)
+        result["comparison"] = by_scores(inputs.scored.scores, similarities, result, protocol, inputs.seed)
     samples, result["samples"], shown = _samples(inputs)
     rank = result["trained"]["geometry"]["effective_rank"]
     result["verdict"] = one_column_verdict(
@@ -214,23 +214,35 @@ def _add_bm25(
             correct[BM25] = {"knn": right}
 
 
-def _by_scores(
-    scored: Scored, similarities: Mapping[str, np.ndarray], result: dict[str, Any], protocol: dict[str, Any], seed: int
+def by_scores(
+    scores: np.ndarray,
+    similarities: Mapping[str, np.ndarray],
+    result: dict[str, Any],
+    protocol: dict[str, Any],
+    seed: int,
 ) -> list[dict[str, Any]]:
-    """Adds ``scored_pairs`` to the figures of each contestant, and returns the comparisons of Spearman's correlation."""
+    """Adds ``scored_pairs`` to the figures of each contestant, and returns the comparisons of Spearman's correlation.
+
+    Args:
+        scores: of the pairs, [n].
+        similarities: contestant → similarities of the pairs, [n]; ``trained`` first, if it is there.
+        result: contestant → its figures.
+        protocol: receives ``not_measured``, the reason for contestants whose similarities are all equal.
+        seed: seed of the bootstrap.
+    """
     comparison = []
     for name, each in similarities.items():
         try:
-            result[name]["scored_pairs"] = score_correlations(each, scored.scores, seed)
-            if name == "trained" or result["trained"].get("scored_pairs") is None:
+            result[name]["scored_pairs"] = score_correlations(each, scores, seed)
+            if name == "trained" or result.get("trained", {}).get("scored_pairs") is None:
                 continue
-            ours, theirs, differences = spearman_differences(similarities["trained"], each, scored.scores, seed)
+            ours, theirs, differences = spearman_differences(similarities["trained"], each, scores, seed)
         except InputError as error:  # all similarities are equal
             result[name]["scored_pairs"] = None
             protocol.setdefault("not_measured", {})[name] = str(error)
             continue
         low, high = intervals({SPEARMAN: differences[np.isfinite(differences)]})[SPEARMAN]
-        row = comparison_row(ours, theirs, low, high, len(scored.scores))
+        row = comparison_row(ours, theirs, low, high, len(scores))
         comparison.append(
             {"against": AGAINST[name], "measurements": {SPEARMAN: row}, "overall": with_share(row, [SPEARMAN])}
         )

@@ -14,6 +14,7 @@ from coulomb.report.cells import Cell, Previews, integers, read_arrays, read_pre
 from coulomb.report.collect import RunData
 from coulomb.report.gallery import Layout, Sheet
 from coulomb.report.pages.numbers import significant
+from coulomb.report.scored_pairs import OtherPairs, ScoredRow, number_at, other_pairs, scored_rows
 from coulomb.report.scores import Score, Value, further_scores, scores
 
 MAPS = ("tsne", "umap", "pca")
@@ -54,13 +55,14 @@ class ColumnSection:
         names: contestant → its name, for those that were measured.
         rows: kNN, linear probe, few labels.
         further: retrieval and clustering.
-        scored: (contestant, its name, Spearman's correlation, interval, Pearson's, interval).
+        scored: correlations with scored pairs.
         geometry: (figure, its value of each contestant that has one).
         neighbors: some cells with their nearest.
         agreement: share of the neighbors that have the class of the cell; None without labels.
         sheet: the pictures; None if there are none.
         map: None without samples.
         tiles: the figure that the verdict is based on.
+        others: results on other scored pairs.
     """
 
     name: str
@@ -68,13 +70,14 @@ class ColumnSection:
     names: dict[str, str]
     rows: list[Score]
     further: list[Score]
-    scored: list[tuple[str, str, str, str, str, str]]
+    scored: list[ScoredRow]
     geometry: list[tuple[str, list[str]]]
     neighbors: list[Neighbors] = field(default_factory=list)
     agreement: float | None = None
     sheet: Sheet | None = None
     map: ColumnMap | None = None
     tiles: Score | None = None
+    others: list[OtherPairs] = field(default_factory=list)
 
 
 def column_section(run: RunData) -> ColumnSection | None:
@@ -98,13 +101,14 @@ def column_section(run: RunData) -> ColumnSection | None:
         names,
         scores(run.evaluation, names),
         further_scores(run.evaluation, names),
-        _scored(run.evaluation, names),
+        scored_rows(run.evaluation, names),
         _geometry(run.evaluation, names),
         neighbors,
         finite(described.get("agreement")),
         sheet,
         drawn,
         _tiles(run.evaluation),
+        other_pairs(run),
     )
 
 
@@ -178,31 +182,10 @@ def _map(stored: _Samples, cells: Previews, described: Mapping[str, Any]) -> Col
     return None
 
 
-def _number(figures: Any, *path: str) -> float | None:
-    for part in path:
-        figures = figures.get(part) if isinstance(figures, dict) else None
-    return finite(figures)
-
-
-def _scored(evaluation: Mapping[str, Any], names: Mapping[str, str]) -> list[tuple[str, str, str, str, str, str]]:
-    rows = []
-    for key, name in names.items():
-        cells = []
-        for figure in ("spearman", "pearson"):
-            value, low, high = (
-                _number(evaluation[key], "scored_pairs", figure, each) for each in ("value", "low", "high")
-            )
-            cells += ["–" if value is None else f"{value:.3f}"]
-            cells += ["" if low is None or high is None else f"{low:.2f} to {high:.2f}"]
-        if set(cells) != {"–", ""}:
-            rows.append((key, name, cells[0], cells[1], cells[2], cells[3]))
-    return rows
-
-
 def _geometry(evaluation: Mapping[str, Any], names: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     rows = []
     for figure, label in GEOMETRY.items():
-        values = [_number(evaluation[key], "geometry", figure) for key in names]
+        values = [number_at(evaluation[key], "geometry", figure) for key in names]
         if any(value is not None for value in values):
             rows.append((label, ["–" if value is None else significant(value) for value in values]))
     return rows

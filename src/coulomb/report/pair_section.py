@@ -17,6 +17,7 @@ from coulomb.report.collect import RunData
 from coulomb.report.gallery import Layout, Sheet
 from coulomb.report.pages.chart import Chart, Series, line_chart
 from coulomb.report.pages.numbers import count, percent, plural, shorten, significant, trim_zeros
+from coulomb.report.scored_pairs import OtherPairs, of_scored_pairs, other_pairs
 from coulomb.report.scores import Score, Value, scores
 
 FIGURES = {
@@ -100,7 +101,8 @@ class PairSection:
         towers: (column, accuracies of the trained and the untouched tower by kNN).
         tiles: MRR, the figure of the verdict.
         protocol: a sentence about queries and clusters.
-        transfers: results on other data.
+        transfers: results on other labeled images.
+        others: results on other scored pairs.
     """
 
     columns: tuple[str, str]
@@ -114,6 +116,7 @@ class PairSection:
     tiles: Score | None = None
     protocol: str = ""
     transfers: list[Transfer] = field(default_factory=list)
+    others: list[OtherPairs] = field(default_factory=list)
 
 
 def pair_section(run: RunData) -> PairSection | None:
@@ -145,7 +148,8 @@ def pair_section(run: RunData) -> PairSection | None:
         _towers(run.evaluation.get("towers")),
         _tiles(run.evaluation, names),
         _protocol(run.evaluation.get("protocol"), (first, second)),
-        [each for result in run.transfers if (each := transfer(result)) is not None],
+        [each for result in run.transfers if not of_scored_pairs(result) and (each := transfer(result)) is not None],
+        other_pairs(run),
     )
 
 

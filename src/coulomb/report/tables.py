@@ -7,6 +7,7 @@ from typing import Any
 from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.one_column_verdict import ONE_COLUMN_CONTESTANTS
 from coulomb.evaluation.pair_verdict import PAIR_CONTESTANTS
+from coulomb.ground.errors import counted
 from coulomb.ground.text import visible
 
 CONFUSED = 5  # pairs of classes that are shown
@@ -99,11 +100,50 @@ def _one_column(result: Mapping[str, Any]) -> str:
     parts = [
         _table(result, "", ways | FEW_SHOT, classified, titles),
         _table(result, "class retrieval", STRUCTURE, found, titles),
-        _table(result, "scored pairs", SCORED, scored, titles),
+        _scored(result, scored),
         _table(result, "geometry", GEOMETRY, embedded, titles),
         _verdict(result),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _scored(result: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Correlations with scored pairs, with their intervals; of pairs of another file also what was measured, and the gains."""
+    if not names:
+        return ""
+    head, rows = ["scored pairs", *(part for title in SCORED for part in (title, "95% interval"))], []
+    titles = ONE_COLUMN_CONTESTANTS | ({} if "trained" in result else {"starting_point": "published weights"})
+    for name in names:
+        row = [titles[name]]
+        for place in SCORED.values():
+            figure = result[name]["scored_pairs"][place.split(".")[1]]
+            row += [f"{figure['value']:.3f}", f"{figure['low']:.3f} to {figure['high']:.3f}"]
+        rows.append(row)
+    lines = [aligned(head, rows)]
+    protocol = result["protocol"]
+    if "pairs_measured" in protocol:
+        lines += [_filled(line) for line in (_what_was_scored(protocol), *_gains(result["comparison"]))]
+    return "\n".join(lines)
+
+
+def _what_was_scored(protocol: Mapping[str, Any]) -> str:
+    columns, cut = ", ".join(visible(name, 40) for name in protocol["columns"]), protocol["texts_cut"]
+    return (
+        f"{counted(protocol['pairs_measured'], 'pair')} of {visible(protocol['name'], 60)} ({columns}), "
+        f"{protocol['similarity']}; {protocol['pairs_left_out']} left out for a missing text or score"
+        + (f"; {counted(cut, 'long text')} cut" if cut else "")
+    )
+
+
+def _gains(comparison: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Differences of Spearman's correlation from the trained encoder's, over the same pairs."""
+    titles = ONE_COLUMN_CONTESTANTS | {"untrained": ONE_COLUMN_CONTESTANTS["random_init"]}
+    return [
+        f"Spearman, trained encoder over {titles[each['against']]}: {row['difference']:+.3f} "
+        f"(95% interval {row['low']:+.3f} to {row['high']:+.3f})"
+        for each in comparison
+        for row in each["measurements"].values()
+    ]
 
 
 def _zero_shot(result: Mapping[str, Any]) -> str:

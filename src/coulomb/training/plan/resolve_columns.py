@@ -137,7 +137,7 @@ def open_tables(
     if test is None:
         return table, None, None
     if len(asked) == 1:
-        scored = open_scored_pairs(test, asked[0], table.kinds[asked[0].name], root=config.root)
+        scored = open_scored_pairs(test, asked[0].name, table.kinds[asked[0].name], root=config.root)
         if scored is not None:
             return table, scored.table, scored
     return table, open_columns(test, asked, root=config.root, labels=config.labels), None
