@@ -1,4 +1,4 @@
-"""Terms and their definitions by token vectors, trained by coulomb and by sentence-transformers.
+"""Terms and their definitions: encoders trained on pairs by coulomb and sentence-transformers, or on definitions alone.
 
 python -m benchmarks.glosses glosses.parquet
 """
@@ -27,13 +27,17 @@ from benchmarks.contenders import UnavailableError, loaded
 from benchmarks.timing import describe_machine
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
+from coulomb.metrics.inputs import labeled_split
+from coulomb.metrics.knn import default_neighbors, knn_predict
 from coulomb.metrics.matching import distinct_pairs, match_ranks, pair_retrieval
 from coulomb.models.build_text import build_text_encoder
 from coulomb.tables.cell_split import equal_cells_split, joint_ids, split_rows
 from coulomb.tables.columns import open_columns
 
 COLUMNS = ("term", "gloss")
+TOPIC = "topic"
 HELD_OUT = 5000
+SIGMA = 0.1  # of kNN
 TRAINING = (
     "import sys; from benchmarks.glosses import print_training; print_training(sys.argv[1])"  # of a fresh process
 )
@@ -51,7 +55,7 @@ def write_parts(data: Path, folder: Path, most: int | None = None) -> dict[str, 
     ids = joint_ids([table], COLUMNS)[0]
     alike = [table.kinds[name] for name in COLUMNS]
     inner, chosen, _ = equal_cells_split(ids[rest], HELD_OUT / len(rest), 1, names=COLUMNS, alike=alike)
-    whole = pq.read_table(data, columns=list(COLUMNS))
+    whole = pq.read_table(data, columns=[*COLUMNS, *({TOPIC} & set(pq.read_schema(data).names))])
     if len(whole) != len(table):
         raise InputError(f"data={str(data)!r}: {len(whole) - len(table)} rows lack a term or a gloss; leave them out")
     parts = {"train": rest[inner], "validation": rest[chosen], "all": rest, "test": test}
@@ -70,6 +74,16 @@ def train_coulomb(task: dict[str, Any], folder: Path) -> Callable[[list[str]], t
     run = coulomb.train(
         task["train"], test=task["held_out"], columns=",".join(COLUMNS), encoder=task["encoder"], out=str(folder / "run"),
         evaluate=False, progress=False, knn_every=0, **options,
+    )  # fmt: skip
+    return lambda texts: torch.as_tensor(run.encode(texts, convert_to_numpy=False, show_progress_bar=False))
+
+
+def train_simcse(task: dict[str, Any], folder: Path) -> Callable[[list[str]], torch.Tensor]:
+    """Trains on two views of each definition alone, by dropout (SimCSE); no term and no topic is seen."""
+    options = task["options"] | {"epochs": task["epochs"]}
+    run = coulomb.train(
+        task["train"], test=task["held_out"], columns=COLUMNS[1], labels="none", encoder=task["encoder"],
+        out=str(folder / "run"), evaluate=False, progress=False, knn_every=0, **options,
     )  # fmt: skip
     return lambda texts: torch.as_tensor(run.encode(texts, convert_to_numpy=False, show_progress_bar=False))
 
@@ -122,6 +136,7 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
 }
 CONTESTANTS = {
     "coulomb": train_coulomb,
+    "simcse": train_simcse,
     "sentence-transformers": train_sentence_transformers,
     "untouched": open_untouched,
 }
@@ -147,7 +162,22 @@ def print_training(text: str) -> None:
         f"R@{k}": found["recall_at"][k] for k in ("1", "10")
     }
     figures |= {"ranks": ranks.tolist()}
+    if task["topics"]:
+        right = topics_found(task, encode)
+        figures |= {"kNN": float(right.mean()), "right": right.tolist()}
     sys.stdout.write(json.dumps(figures | {"queries": found["queries"], "keys": found["keys"]}))
+
+
+def topics_found(task: dict[str, Any], encode: Callable[[list[str]], torch.Tensor]) -> np.ndarray:
+    """Returns which held-out definitions get their topic by the nearest training definitions."""
+    sides: list[Any] = []
+    for name in ("train", "held_out"):
+        rows = pq.read_table(task[name], columns=[COLUMNS[1], TOPIC])
+        features = encode(rows.column(COLUMNS[1]).to_pylist()).float()
+        sides += [features, torch.tensor(rows.column(TOPIC).to_pylist())]
+    train, held_out = labeled_split(*sides)
+    right: np.ndarray = (knn_predict(train, held_out, default_neighbors(len(train.y)), SIGMA) == held_out.y).numpy()
+    return right
 
 
 def fresh(task: dict[str, Any]) -> dict[str, float]:
@@ -174,6 +204,7 @@ def bench_glosses(
     encoder: str,
     *,
     most: int | None = None,
+    topics: bool = False,
     test: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -186,12 +217,14 @@ def bench_glosses(
         options: of the training, such as ``lr`` and ``batch_size``.
         encoder: of coulomb, and of ``untouched``, which is it without any training.
         most: training rows, drawn at random; default: all.
+        topics: also the share of held-out definitions whose topic the nearest training definitions have (kNN).
         test: search the test part, once settings are chosen; else a validation part, which is left out of the training.
         say: called with progress messages.
 
     Returns:
         ``{"machine", "held_out", "options", "rows": [{"contestant", "epochs", "seconds", "processor", "peak_mib", "R@1",
-        "R@10", "mrr", "queries", "keys", "gains"}]}``; ``gains`` over ``untouched``, if it was measured, see `gains`.
+        "R@10", "mrr", "queries", "keys", "gains"}]}``, with ``topics`` also "kNN"; ``gains`` over
+        ``untouched``, if it was measured, see `gains`.
     """
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -204,16 +237,19 @@ def bench_glosses(
                 say(f"{name}, {count} epochs")
                 task = {
                     "contestant": name, "train": str(train), "held_out": str(held_out), "epochs": count, "encoder": encoder,
-                    "options": options,
+                    "options": options, "topics": topics,
                 }  # fmt: skip
                 rows.append({"contestant": name, "epochs": count} | fresh(task))
                 say(line(rows[-1]))
-    untouched = next((row["ranks"] for row in rows if row["contestant"] == "untouched"), None)
+    untouched = next((row for row in rows if row["contestant"] == "untouched"), None)
     for row in rows:
-        if untouched is not None and row["contestant"] != "untouched":
-            row["gains"] = gains(row["ranks"], untouched)
+        if untouched is not None and row is not untouched:
+            row["gains"] = gains(row["ranks"], untouched["ranks"])
+            if topics:
+                row["gains"]["kNN"] = gain(row["right"], untouched["right"])
     for row in rows:
         del row["ranks"]
+        row.pop("right", None)
     return {
         "machine": describe_machine(),
         "held_out": "test" if test else "validation",
@@ -225,17 +261,22 @@ def bench_glosses(
 def gains(ranks: Sequence[int], others: Sequence[int]) -> dict[str, tuple[float, float]]:
     """Returns measurement → the mean gain over others, and half its 95% interval, over the same queries."""
     ours, theirs = np.asarray(ranks, np.float64), np.asarray(others, np.float64)
-    found = {}
-    for name, measure in MEASURES.items():
-        gain = measure(ours) - measure(theirs)
-        found[name] = float(gain.mean()), 1.96 * float(gain.std(ddof=1)) / len(gain) ** 0.5
-    return found
+    return {name: gain(measure(ours), measure(theirs)) for name, measure in MEASURES.items()}
+
+
+def gain(ours: Any, theirs: Any) -> tuple[float, float]:
+    """Returns the mean difference of paired figures, and half its 95% interval."""
+    difference = np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)
+    return float(difference.mean()), 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
 
 
 def line(row: dict[str, Any]) -> str:
     """One line of the table."""
     cells = f"{row['seconds']:>8.0f}{row['processor']:>8.0f}{row['peak_mib']:>10,.0f}"
-    return f"{row['contestant']:24}{row['epochs']:>6}{cells}{row['R@1']:>8.3f}{row['R@10']:>8.3f}{row['mrr']:>8.3f}"
+    knn = f"{row['kNN']:>8.3f}" if "kNN" in row else ""
+    return (
+        f"{row['contestant']:24}{row['epochs']:>6}{cells}{row['R@1']:>8.3f}{row['R@10']:>8.3f}{row['mrr']:>8.3f}{knn}"
+    )
 
 
 def render(result: dict[str, Any]) -> str:
@@ -243,9 +284,10 @@ def render(result: dict[str, Any]) -> str:
     machine, rows = result["machine"], result["rows"]
     keys = f"{rows[0]['keys']:,} definitions of the {result['held_out']} part" if rows else "nothing"
     head = f"{'':24}{'epochs':>6}{'s':>8}{'CPU s':>8}{'peak MiB':>10}{'R@1':>8}{'R@10':>8}{'MRR':>8}"
+    head += f"{'kNN':>8}" if rows and "kNN" in rows[0] else ""
     over = [
         f"{row['contestant']}, {row['epochs']} epochs, over untouched: "
-        + ", ".join(f"{name} {gain:+.3f} ± {half:.3f}" for name, (gain, half) in row["gains"].items())
+        + ", ".join(f"{name} {mean:+.3f} ± {half:.3f}" for name, (mean, half) in row["gains"].items())
         for row in rows
         if "gains" in row
     ]
@@ -256,16 +298,17 @@ def render(result: dict[str, Any]) -> str:
 def main(
     data: Annotated[Path, typer.Argument(help="a Parquet file with the columns term and gloss")],
     contestant: Annotated[
-        list[str] | None, typer.Option(help="coulomb, sentence-transformers or untouched; may be repeated")
+        list[str] | None, typer.Option(help="coulomb, simcse, sentence-transformers or untouched; may be repeated")
     ] = None,
     epochs: Annotated[list[int] | None, typer.Option(help="length of the training; may be repeated")] = None,
     option: Annotated[list[str] | None, typer.Option(help="of the training, NAME=VALUE; may be repeated")] = None,
     encoder: Annotated[str, typer.Option(help="of coulomb")] = "static",
     rows: Annotated[int | None, typer.Option(help="training rows, drawn at random; default: all", min=2)] = None,
+    topics: Annotated[bool, typer.Option(help="also kNN by the column topic, of definitions")] = False,
     test: Annotated[bool, typer.Option(help="search the test part instead of a part of the training rows")] = False,
     as_json: Json = False,
 ) -> None:
-    """Search unseen definitions by their terms after training token vectors, beside sentence-transformers."""
+    """Search unseen definitions by their terms after training an encoder, beside sentence-transformers."""
     chosen = contestant or ["coulomb", "sentence-transformers"]
     if unknown := sorted(set(chosen) - set(CONTESTANTS)):
         raise InputError(f"contestant={', '.join(unknown)}: unknown; there are {', '.join(CONTESTANTS)}")
@@ -279,7 +322,9 @@ def main(
         except ValueError:
             options[name] = value
     with progress(quiet=as_json) as doing:
-        result = bench_glosses(data, chosen, epochs or (5, 20), options, encoder, most=rows, test=test, say=doing)
+        result = bench_glosses(
+            data, chosen, epochs or (5, 20), options, encoder, most=rows, topics=topics, test=test, say=doing
+        )
     show(result, as_json, render)
 
 
