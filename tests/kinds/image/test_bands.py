@@ -54,7 +54,7 @@ def images_of(draw, count=20):
 
 def test_ranges_are_robust_and_what_was_found_is_said():
     draw = np.random.default_rng(0)
-    bands, notes = measure_bands(images_of(draw), Bands(4, (1, 2, 3, 4)), draw, 20)
+    bands, notes, findings = measure_bands(images_of(draw), Bands(4, (1, 2, 3, 4)), draw, 20)
     every = np.stack(list(images_of(np.random.default_rng(0)))).reshape(-1, 4).astype(np.float64)
     low, high = np.percentile(every[:, 0], (0.1, 99.9))
     assert bands.low[0] == pytest.approx(low, rel=1e-6)
@@ -68,6 +68,19 @@ def test_ranges_are_robust_and_what_was_found_is_said():
     assert notes[1].startswith("band 2 (7): constant")
     outside = sum(((every[:, k] < bands.low[k]) | (every[:, k] > bands.high[k])).sum() for k in range(4))
     assert notes[2].startswith(f"{outside / every.size:.2%} of the values")
+    assert findings == notes[:2]  # the percentiles leave such a share outside of any images
+
+
+@pytest.mark.parametrize(("bright", "worth"), [(0.09, False), (0.11, True)])
+def test_images_whose_values_are_mostly_outside_are_worth_attention(bright, worth):
+    """All together have few values outside, and one has them all: a cloud that loses its contrast."""
+    draw = np.random.default_rng(0)
+    pictures = [draw.random((20, 20, 2)).astype(np.float32) for _ in range(200)]
+    pictures[7][..., 1].flat[: round(400 * bright)] = 50 + draw.random(round(400 * bright))
+    _, notes, findings = measure_bands(pictures, Bands(2, (1, 2)), draw, 200)
+    assert len(notes) == 1 and "are outside the range" in notes[0]
+    assert findings == (notes if worth else ())
+    assert ("in 1 image more than 10% of a band" in notes[0]) == worth
 
 
 def test_a_band_without_values_is_named():

@@ -15,6 +15,9 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.reading import Shape, list_of, maybe, number, whole
 from coulomb.kinds.image.picture import CorruptImage, Picture
 
+# Share of an image's band outside the range from which on it is worth attention: the percentiles cut .2% from all images
+# together, highlights are a few percent of a picture, and more is a region without contrast, such as clouds.
+SATURATED = 0.1
 LOW, HIGH = 0.1, 99.9  # percentiles that become 0 and 1: one hot or dead pixel in a thousand does not set the range
 MOST_VALUES = 2**24  # values of all bands that percentiles are computed of
 SHOWN = 3  # bands in a picture
@@ -146,10 +149,11 @@ def parse_bands(text: str) -> tuple[int, ...]:
 
 
 class Measured(NamedTuple):
-    """Bands with ranges, and sentences on what was found in the images that they were measured on."""
+    """Bands with ranges, and sentences on the images that they were measured on; ``findings`` are those worth attention."""
 
     bands: Bands
     notes: tuple[str, ...]
+    findings: tuple[str, ...] = ()
 
 
 def measure_bands(pictures: Iterable[Picture], bands: Bands, draw: np.random.Generator, images: int) -> Measured:
@@ -179,7 +183,7 @@ def measure_bands(pictures: Iterable[Picture], bands: Bands, draw: np.random.Gen
     if not drawn:
         raise InputError("bands: none of the training images can be read, so that their range is unknown")
     values = np.concatenate(drawn)
-    low, high, fill, constant, clipped = [], [], [], [], 0
+    low, high, fill, constant = [], [], [], []
     for place, band in enumerate(bands.chosen):
         known = values[:, place][np.isfinite(values[:, place])]
         if not len(known):
@@ -191,24 +195,30 @@ def measure_bands(pictures: Iterable[Picture], bands: Bands, draw: np.random.Gen
             constant.append(f"{band} ({bottom:g})")
             top = bottom + max(1.0, abs(bottom))
         bottom, top = float(np.float32(bottom)), float(np.float32(top))
-        clipped += int(((known < bottom) | (known > top)).sum())
         unit = np.clip((known.astype(np.float64) - bottom) / (top - bottom), 0, 1)
         low.append(bottom)
         high.append(top)
         fill.append(float(np.float32(unit.mean())))
-    notes = []
+    findings = []
     if missing := int((~np.isfinite(values)).sum()):
-        notes.append(
+        findings.append(
             f"{missing / values.size:.2%} of the values in {count} training images are missing (NaN, infinite or no data), in "
             f"{partly} of these images: they are set to the mean of their band."
         )
     if constant:
-        notes.append(
+        findings.append(
             f"band{'s' * (len(constant) > 1)} {', '.join(constant)}: constant in {count} training images, and carries no "
             "information; --bands leaves it out."
         )
-    notes.append(
-        f"{clipped / values.size:.2%} of the values in {count} training images are outside the range and become 0 or 1."
-    )
+    bounds = np.float32(low), np.float32(high)
+    outside = [((each < bounds[0]) | (each > bounds[1])) & np.isfinite(each) for each in drawn]
+    share = sum(int(each.sum()) for each in outside) / values.size
+    clipped = f"{share:.2%} of the values in {count} training images are outside the range and become 0 or 1"
+    saturated = sum(float(each.mean(0).max()) > SATURATED for each in outside)
+    if saturated:
+        findings.append(
+            f"{clipped}; in {counted(saturated, 'image')} more than {SATURATED:.0%} of a band, which lose their contrast."
+        )
+    notes = [*findings, *([] if saturated else [f"{clipped}."])]
     ranges = {"low": tuple(low), "high": tuple(high), "fill": tuple(fill)}
-    return Measured(Bands(bands.count, bands.chosen, **ranges), tuple(notes))
+    return Measured(Bands(bands.count, bands.chosen, **ranges), tuple(notes), tuple(findings))

@@ -226,7 +226,7 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     copies = result["duplicates"]["held_out"] = sum(count for digest, count in tested.items() if digest in learned)
     if prepared.facts.start.missing:
         result["findings"].append(prepared.facts.start.reason)
-    result["findings"] += prepared.facts.band_notes
+    result["findings"] += prepared.facts.band_findings
     if copies:
         are = "is an exact copy of a training image" if copies == 1 else "are exact copies of training images"
         result["findings"].append(
@@ -242,6 +242,7 @@ def _training_text(planned: Plan, result: dict[str, Any]) -> str:
     start = f"start      {facts.start.reason}\n"
     if facts.bands is not None:
         start += f"bands      {facts.bands.describe()}; pictures show {facts.bands.shown}\n"
+        start += "".join(f"           {note}\n" for note in facts.band_notes if note not in facts.band_findings)
     if left_out := views_left_out(planned.views):
         start += f"views      {left_out}\n"
     return (

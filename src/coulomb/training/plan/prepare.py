@@ -80,6 +80,7 @@ class Facts:
     start: Start = FROM_SCRATCH
     bands: Bands | None = None  # of images that are no photos
     band_notes: tuple[str, ...] = ()
+    band_findings: tuple[str, ...] = ()  # of these, what is worth attention
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,7 @@ def measure(
         start=start,
         bands=None if bands is None else bands.bands,
         band_notes=() if bands is None else bands.notes,
+        band_findings=() if bands is None else bands.findings,
     )
 
 
