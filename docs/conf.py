@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401  (builds its cache of fonts, which a notebook would report as an error)
+from jupyter_client.connect import ConnectionFileMixin
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -26,6 +27,9 @@ exclude_patterns = ["_build", "static", "extensions", "jupyter_execute"]
 source_suffix = {".md": "myst-nb"}
 
 os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of the notebooks: tqdm would like to draw with ipywidgets
+
+if os.name == "posix":  # else kernels use TCP without encryption, where ipykernel warns that others could listen
+    ConnectionFileMixin.transport.default_value = "ipc"
 
 # Notebooks are executed whenever the site is built, and no output is stored: a picture shows what this version does.
 nb_execution_mode = "force"
