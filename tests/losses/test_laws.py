@@ -172,7 +172,7 @@ def test_torch_func_grad_is_correct_or_suggests_the_dense_backend(row):
         torch.testing.assert_close(actual, truth, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # raised inside torch by jvp
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # raised inside torch by jvp
 @each_loss
 def test_vmap_and_jvp_are_correct(row):
     batches = [drawn(row, 6, 3, seed=seed) for seed in (0, 1)]

@@ -50,7 +50,7 @@ def test_rounded_values_at_the_limit_are_the_limit():
     assert (temperature.at_limit, temperature.clamped) == ("minimum", 0)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # raised inside torch by jvp
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # raised inside torch by jvp
 def test_torch_func_does_not_modify_the_parameter():
     x, y = (torch.randn(6, 4, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
     loss = NTXentLoss(LearnableTemperature(0.02))
