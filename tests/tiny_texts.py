@@ -63,3 +63,20 @@ def sentence_layout(folder, modules=("Transformer", "Pooling"), pooling=None, **
             (folder / each["path"] / "config.json").write_text(json.dumps(entries))
     for name, content in more.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+class Mean(torch.nn.Module):
+    """A module of a user: token vectors, averaged here or by coulomb."""
+
+    def __init__(self, width=8, pooled=False, positions=1000):
+        super().__init__()
+        self.vectors, self.pooled = torch.nn.Embedding(len(WORDS), width), pooled
+        self.positions = torch.nn.Embedding(positions, width)
+
+    def forward(self, input_ids, attention_mask):
+        at = torch.arange(input_ids.shape[1])
+        states = self.vectors(input_ids) + self.positions(at)
+        if not self.pooled:
+            return states
+        mask = attention_mask[..., None]
+        return (states * mask).sum(1) / mask.sum(1)

@@ -63,7 +63,7 @@ def train(
     *,
     test: Any = None,
     method: str | type[nn.Module] | None = None,
-    encoder: str | nn.Module | None = None,
+    encoder: Any = None,
     views: str | ViewMaker | None = None,
     logger: "str | Logger | Sequence[Logger] | None" = None,
     callbacks: "Callback | Sequence[Callback] | None" = None,
@@ -79,7 +79,9 @@ def train(
         test: held-out images, likewise; default: a stratified split, which is saved.
         method: a name (default ``"simclr"``, and ``"clip"`` for several columns), a file and class (``"mine.py:MyMethod"``),
             or your own class; see `coulomb.methods.Method`.
-        encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
+        encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``; for columns a name, or of
+            texts a model, for all of them or by column: ``{"image": "lite0", "caption": (model, tokenizer)}``, see
+            `coulomb.models.text_objects`.
         views: a preset's name, or your own views (``OwnViews(function, size, channels)``).
         logger: where the lines of ``metrics.jsonl`` are sent as well: ``"tensorboard"`` (default; files in the run folder),
             ``"wandb"``, ``"mlflow"``, ``"csv"``, ``"none"``, or loggers of ``lightning.pytorch.loggers``. A resumed run
@@ -126,7 +128,9 @@ def train(
             assess(folder, plan, team=team if team.world > 1 else None, progress=progress)
             examine(folder, plan, progress=progress)
             build_report(folder.path)
-    return PairRun(folder.path) if isinstance(plan, ColumnsPlan) else Run(folder.path, plan.module)
+    if isinstance(plan, ColumnsPlan):
+        return PairRun(folder.path, plan.modules)
+    return Run(folder.path, plan.module)
 
 
 def _evaluated(folder: RunFolder) -> bool:
@@ -150,7 +154,7 @@ def train_seeds(
     *,
     out: str | Path | None = None,
     seed: int = 0,
-    encoder: str | nn.Module | None = None,
+    encoder: Any = None,
     callbacks: "Callback | Sequence[Callback] | None" = None,
     resume_from: str | Path | None = None,
     progress: bool = True,
@@ -235,7 +239,7 @@ def evaluate(
     *,
     data: Any = None,
     test: Any = None,
-    encoder: str | nn.Module | None = None,
+    encoder: Any = None,
     views: ViewMaker | None = None,
     method: str | type[nn.Module] | None = None,
     on: Any = None,
@@ -406,7 +410,7 @@ def diagnose(
     *,
     data: Any = None,
     test: Any = None,
-    encoder: str | nn.Module | None = None,
+    encoder: Any = None,
     views: ViewMaker | None = None,
     method: str | type[nn.Module] | None = None,
     quick: bool = False,

@@ -14,7 +14,7 @@ from coulomb.evaluation.pairs import Embedded, PairInputs, assess_pairs
 from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.randomness import numpy_generator
-from coulomb.models import Encoder, load_encoder
+from coulomb.models import Encoder
 from coulomb.models.names import is_local
 from coulomb.tables import Columns
 from coulomb.tables.workers import progress_bar
@@ -39,8 +39,9 @@ def assess_columns(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = Tru
     some = train
     if len(train) > MOST_TRAIN:
         some = np.sort(numpy_generator(plan.config.seed, "linear map").choice(train, MOST_TRAIN, replace=False))
-    trained = {name: load_encoder(folder.tower(plan.tower_of(name).name)) for name in names}
-    start = {name: load_encoder(folder.start(plan.tower_of(name).name)) for name in names}
+    towers = {name: plan.tower_of(name) for name in names}
+    trained = {name: tower.load(folder.tower(tower.name)) for name, tower in towers.items()}
+    start = {name: tower.load(folder.start(tower.name)) for name, tower in towers.items()}
     labels, train_labels = plan.held_out_labels, None if plan.table.labels is None else plan.table.labels[some]
     alone = labels is not None and train_labels is not None
     passes = {name: 1 if plan.tower_of(name).cached else 2 for name in names}

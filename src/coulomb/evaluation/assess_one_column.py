@@ -14,7 +14,7 @@ from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.inputs import Features
-from coulomb.models import Encoder, load_encoder
+from coulomb.models import Encoder
 from coulomb.models.vector_network import VectorNetwork
 from coulomb.tables.workers import progress_bar
 from coulomb.training.encode_rows import encode_rows
@@ -30,8 +30,8 @@ def assess_single(folder: RunFolder, plan: ColumnsPlan, *, progress: bool = True
     column, seed = plan.names[0], plan.config.seed
     tower, kind = plan.tower_of(column), plan.kinds[column]
     encoders = {
-        "trained": load_encoder(folder.tower(tower.name)),
-        (START if tower.weights else UNTRAINED): load_encoder(folder.start(tower.name)),
+        "trained": tower.load(folder.tower(tower.name)),
+        (START if tower.weights else UNTRAINED): tower.load(folder.start(tower.name)),
     }
     labels, known = plan.held_out_labels, plan.table.labels
     places, pairs = _held_out(plan, seed)

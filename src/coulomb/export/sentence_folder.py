@@ -108,7 +108,11 @@ def write_sentence_folder(network: TextNetwork, folder: Path) -> list[dict[str, 
     elif isinstance(backbone, TextTransformer):
         _write_transformer(network, as_xlm_roberta_xl(backbone, network), modules, "mean")
     else:
-        assert isinstance(backbone, PublishedTexts)
+        if not isinstance(backbone, PublishedTexts):
+            raise InputError(
+                f"to=hub: {network.name} is a module of your own, for which sentence-transformers has no module; export it "
+                "with --to onnx"
+            )
         if backbone.pooling == "pooler" or backbone.padded is not None:
             raise InputError(
                 f"to=hub: {network.name} pools in a way of its own, for which sentence-transformers has no module; "

@@ -55,8 +55,10 @@ def padded_features(backbone: nn.Module, tokens: Tokens) -> Tensor:
             x = x + block.mix(attended.transpose(1, 2).flatten(2))
             x = x + block.mlp(block.norm2(x))
         return mean_of_tokens(backbone.norm(x), tokens.mask)
-    assert isinstance(backbone, PublishedTexts)
-    return backbone.features_of(tokens)
+    if isinstance(backbone, PublishedTexts):
+        return backbone.features_of(tokens)
+    features: Tensor = backbone(tokens)  # of the user's module
+    return features
 
 
 def text_graph(network: TextNetwork, unit: bool) -> Any:

@@ -323,7 +323,7 @@ def measure_feature_dim(encoder: nn.Module, name: str, channels: int, size: int)
     device = torch.device("cpu") if parameter is None else parameter.device
     images = torch.zeros(2, channels, size, size, device=device)
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), _restored(encoder):
+    with torch.random.fork_rng(devices=devices), restored(encoder):
         try:
             return int(encoder(images).shape[1])
         except InputError:
@@ -335,7 +335,7 @@ def measure_feature_dim(encoder: nn.Module, name: str, channels: int, size: int)
 
 
 @contextmanager
-def _restored(module: nn.Module) -> Iterator[None]:
+def restored(module: nn.Module) -> Iterator[None]:
     """Context in eval mode without gradients that restores the mode of each submodule and all buffers.
 
     BatchNorm does not change its buffers in eval mode, but a user's module may.

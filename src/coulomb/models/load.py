@@ -1,5 +1,6 @@
 """Opens encoders: of a run folder, or published weights by name."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from coulomb.models.trained_encoder import TrainedEncoder
 
 def load(
     run: str | Path,
-    module: nn.Module | None = None,
+    module: nn.Module | Mapping[str, nn.Module] | None = None,
     *,
     image_size: int | None = None,
     device: str | torch.device | None = None,
@@ -41,9 +42,11 @@ def load(
     path = run_path(run)
     opened: ImageEncoder | TextEncoder | PairEncoder
     if path is not None and (path / TOWERS).is_file():
-        if module is not None or image_size is not None:
-            raise InputError(f"{str(run)!r}: is a run on several columns; leave out module and image_size")
-        opened = pair(path)
+        if image_size is not None:
+            raise InputError(f"{str(run)!r}: is a run on several columns; leave out image_size")
+        opened = pair(path, module)
+    elif isinstance(module, Mapping):
+        raise InputError(f"module: {str(run)!r} is no run on columns; give one module, or leave it out")
     elif path is None and module is None and is_published_pair(str(run)):
         opened = PublishedPair(str(run), image_size=image_size)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError, did_you_mean
@@ -19,9 +19,9 @@ from coulomb.kinds.image.canvas import STORED_CANVAS, Canvas
 from coulomb.models.build_text import build_text_encoder
 from coulomb.models.encoder import Encoder
 from coulomb.models.image_encoder import ImageEncoder
-from coulomb.models.image_network import ImageNetwork
+from coulomb.models.image_network import OWN_MODULE, ImageNetwork
 from coulomb.models.pretrained import Pretrained
-from coulomb.models.saving import load_encoder
+from coulomb.models.saving import load_encoder, read_description
 from coulomb.models.text_encoder import IMAGE_FILES, TextEncoder
 from coulomb.models.text_network import TextNetwork
 
@@ -47,10 +47,13 @@ class PairEncoder(Pretrained):
 
     Args:
         path: the run folder, with ``towers.json`` and ``towers/NAME``.
+        module: the user's own module, if a tower was trained with one, or modules by column; their weights are replaced by
+            the run's.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, module: nn.Module | Mapping[str, nn.Module] | None = None) -> None:
         self.path = Path(path)
+        self._module = module
         self.name = str(self.path.resolve())
         self.device: torch.device | None = None
 
@@ -110,7 +113,11 @@ class PairEncoder(Pretrained):
 
     def _network(self, tower: str) -> Encoder:
         """Opens the network of a tower."""
-        return open_tower(self.path / "towers" / safe_name(tower))
+        folder = self.path / "towers" / safe_name(tower)
+        if not isinstance(self._module, Mapping):
+            return open_tower(folder, self._module)
+        columns = [name for name, column in self.columns.items() if column["tower"] == tower]
+        return open_tower(folder, next((self._module[name] for name in columns if name in self._module), None))
 
     def of_kind(self, kind: str) -> Any:
         """Returns the encoder of the first column of a kind: "image", "text" or "vector".
@@ -174,11 +181,22 @@ class PairEncoder(Pretrained):
         return f"{type(self).__name__}({str(self.path)!r})"
 
 
-def open_tower(folder: Path) -> Encoder:
-    """Opens the network of a tower: as a run saves it, or of texts as `coulomb.export.to_hub` does."""
+def open_tower(folder: Path, module: nn.Module | None = None) -> Encoder:
+    """Opens the network of a tower: as a run saves it, or of texts as `coulomb.export.to_hub` does.
+
+    ``module``: the user's, for a tower that was trained with one.
+    """
     if (folder / "modules.json").is_file() and not (folder / "encoder.json").is_file():
         return build_text_encoder(str(folder)).eval()
-    return load_encoder(folder)
+    description = read_description(folder / "encoder.json")
+    if description["kind"] != OWN_MODULE:
+        return load_encoder(folder)
+    if module is None:
+        raise InputError(
+            f"{folder}: holds the weights of your module {description['name']!r}; give it: coulomb.load(RUN, "
+            f"module={description['name']}(…)), or module={{COLUMN: …}} for one of several"
+        )
+    return load_encoder(folder, module)
 
 
 def kind_of(cells: Any) -> str:

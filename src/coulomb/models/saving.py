@@ -33,6 +33,7 @@ from coulomb.models.backbones import BACKBONES
 from coulomb.models.encoder import Encoder
 from coulomb.models.image_network import OWN_MODULE, PUBLISHED, ImageNetwork, assemble, wrap_encoder
 from coulomb.models.lora import merged
+from coulomb.models.own_texts import wrap_texts
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published_text import assemble_published_text
 from coulomb.models.text_backbones import TEXT_BACKBONES
@@ -160,7 +161,10 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
     if not wrapped and module is not None:
         raise InputError(f"{folder} holds the built-in encoder {description['name']!r}: omit module")
     encoder: Encoder
-    if "cells" in description:
+    if module is not None and "cells" in description:
+        tokenizer = read_tokenizer(folder / TOKENIZER, description["tokenizer"])
+        encoder = wrap_texts(module, tokenizer, longest=description["longest"], padding=description["padding"])
+    elif "cells" in description:
         with _building(description["kind"] == "built-in"):
             encoder = _assemble(description, folder)
     elif module is not None:

@@ -18,7 +18,7 @@ from coulomb.kinds.image.views import contact_sheet
 from coulomb.kinds.vector import StoredViews, Vector
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method, build_pair_method
-from coulomb.models import Encoder, Tower, Towers, build_pair, load_encoder, save_encoder
+from coulomb.models import Encoder, Tower, Towers, build_pair, save_encoder
 from coulomb.models.build_pair import Pair
 from coulomb.models.lora import merge_lora
 from coulomb.models.saving import DESCRIPTION
@@ -187,7 +187,7 @@ def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> di
     for tower in plan.towers:
         start = folder.start(tower.name)
         if (start / DESCRIPTION).is_file():
-            encoder = load_encoder(start).train()
+            encoder = tower.load(start).train()
         else:
             if tower.pair and pair is None:
                 pair = new_pair(plan, tower.encoder)

@@ -1,5 +1,6 @@
 """A run on disk: its encoder, its classifier, its figures."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class PairRun(Record, PairEncoder):
 
     Args:
         path: the run folder.
+        module: the user's own module, if a tower was trained with one, or modules by column.
 
     >>> sums = {"question": [f"{n} plus one?" for n in range(40)], "answer": [f"it is {n + 1}" for n in range(40)]}
     >>> options = {"encoder": "static-random", "epochs": 1, "batch_size": 8, "evaluate": False, "progress": False}
@@ -82,7 +84,7 @@ class PairRun(Record, PairEncoder):
 
 def load(
     run: str | Path,
-    module: nn.Module | None = None,
+    module: nn.Module | Mapping[str, nn.Module] | None = None,
     *,
     image_size: int | None = None,
     device: str | torch.device | None = None,
@@ -99,7 +101,7 @@ def load(
             an encoder with weights, by the names of ``train``: ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local
             folder or ``.safetensors`` file of these libraries; or ``hf:USER/NAME``, a repository of the hub that
             `coulomb.export.push` wrote. Existing folders take precedence over names.
-        module: the user's own encoder, if the run was trained with one.
+        module: the user's own encoder, if the run was trained with one; of several columns also modules by column.
         image_size: for published weights, side of the input in pixels; default: their size. A run has a fixed size.
         device: where the encoder computes, such as ``"cuda"``; default: the CPU. Features are returned on the CPU.
 

@@ -1,11 +1,14 @@
 """The towers of a run on columns: an encoder and a ``tune`` for each column, given or by its kind."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.text import safe_name
 from coulomb.models.build_pair import is_pair
 from coulomb.models.names import is_local, is_published
+from coulomb.models.text_objects import is_object
 from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code
 from coulomb.tables import Columns
@@ -44,8 +47,16 @@ def by_column(option: str, value: str | None, names: tuple[str, ...]) -> dict[st
     return chosen
 
 
-def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], split: Split) -> tuple[TowerPlan, ...]:
+def plan_towers(
+    config: Config,
+    table: Columns,
+    columns: tuple[Column, ...],
+    split: Split,
+    objects: Mapping[str, Any] | None = None,
+) -> tuple[TowerPlan, ...]:
     """Returns the towers: columns of one kind with the same encoder and ``tune`` share one.
+
+    ``objects``: encoders that this call gives as objects, by the names that stand for them in the configuration.
 
     A column of negatives has by default the encoder of the other columns of its kind, whose cells they resemble.
     """
@@ -86,7 +97,7 @@ def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], spl
         if key in towers:
             towers[key] = replace(towers[key], columns=(*towers[key].columns, name))
         else:
-            towers[key] = TowerPlan((name,), kind, encoder, tune, weights)
+            towers[key] = TowerPlan((name,), kind, encoder, tune, weights, given=(objects or {}).get(encoder))
     return tuple(
         KINDS[tower.kind].sized(tower, table.columns[tower.name], config.image_size, len(split.train))
         for tower in marked_pairs(config, tuple(towers.values()))
@@ -119,6 +130,11 @@ def marked_pairs(config: Config, towers: tuple[TowerPlan, ...]) -> tuple[TowerPl
 
 def require_fitting(name: str, kind: str, encoder: str) -> None:
     """Raises `InputError` if an encoder by name is of another kind than its column, does not exist or is not installed."""
+    if is_object(encoder) and kind != "text":
+        raise InputError(
+            f"encoder: the object {encoder!r} is for the column {name!r} of {kind}s, and objects are for columns of texts; "
+            f"give a name there, such as {{{name!r}: {KINDS[kind].encoder!r}}}"
+        )
     if "/" in encoder and not (is_local(encoder) or is_published(encoder) or is_user_code(encoder)):
         raise InputError(
             f"encoder={encoder!r}: there is no such folder; check the path, or give hf:{encoder}@weights for one of the hub"

@@ -11,6 +11,7 @@ from torch import nn
 from coulomb.ground.errors import counted
 from coulomb.methods import Method
 from coulomb.metrics.matching import first_places
+from coulomb.models.text_objects import module_of
 from coulomb.tables import Columns, Samples
 from coulomb.tables.columns import Column
 from coulomb.tables.scored import ScoredPairs
@@ -60,7 +61,6 @@ class ColumnsPlan(Resolved):
     method: type[Method]
     processes: int = 1
     scored: ScoredPairs | None = None
-    module: nn.Module | None = None
     learned: np.ndarray = field(init=False)
     steps_per_epoch: int = field(init=False)
 
@@ -78,6 +78,12 @@ class ColumnsPlan(Resolved):
     def negatives(self) -> tuple[str, ...]:
         """The names of the columns of hard negatives."""
         return tuple(column.name for column in self.columns if column.negative)
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The user's modules that this call gives, by the columns that they read."""
+        given = ((name, tower.given) for tower in self.towers for name in tower.columns)
+        return {name: module_of(each) for name, each in given if each is not None}
 
     @property
     def several(self) -> bool:

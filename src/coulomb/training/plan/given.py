@@ -1,7 +1,7 @@
 """What a call gives: options by name, and the user's objects and code in place of names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from coulomb.ground.errors import InputError
 from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, Method
 from coulomb.methods.options import OWN, find_method, installed_methods, load_own_method
+from coulomb.models.text_objects import name_objects
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.tables.sources.frames import is_series
 from coulomb.training.plan.config import LOGGERS, Config, check_names
@@ -30,6 +31,7 @@ class Given:
         named: the options as ``config.yaml`` holds them; an object has a name such as ``<ndarray>`` or ``custom:MyNet``.
         data, test: what to open, a name or an object; None if this call does not say.
         module: the user's own encoder, None if the encoder has a name.
+        encoders: objects of columns, by the names that stand for them in ``named``; see `coulomb.models.text_objects`.
         views: the user's own views, None for a preset.
         method: the user's own class, None for a built-in method.
         loggers: the user's own loggers of Lightning, none for one that has a name.
@@ -40,6 +42,7 @@ class Given:
     data: Any = None
     test: Any = None
     module: nn.Module | None = None
+    encoders: Mapping[str, Any] = field(default_factory=dict)
     views: ViewMaker | None = None
     method: type[Method] | None = None
     loggers: tuple[Any, ...] = ()
@@ -74,8 +77,10 @@ class Given:
             named["columns"] = ",".join(map(str, columns))
         elif columns is None and holds_texts(data):
             named["columns"] = TEXT
-        if (module := load_module(named.get("encoder"))) is not None:
-            named["encoder"] = f"custom:{type(module).__name__}"
+        module = load_module(named.get("encoder"))
+        encoder, encoders = name_objects(named.get("encoder") if module is None else module)
+        if encoder is not None:
+            named["encoder"] = encoder
         method = load_own_method(named.get("method"))
         if method is not None and not isinstance(named["method"], str):
             named["method"] = OWN + named["method"].__name__
@@ -83,11 +88,11 @@ class Given:
             named["logger"] = OWN + ",".join(type(logger).__name__ for logger in loggers)
         views = named.get("views")
         if views is None or isinstance(views, str):
-            return cls(named, data, test, module, None, method, loggers, callbacks)
+            return cls(named, data, test, module, encoders, None, method, loggers, callbacks)
         require_views(views)
         named = {"image_size": views.size, "channels": views.channels} | named
         named["views"] = f"custom:{type(views).__name__}"
-        return cls(named, data, test, module, views, method, loggers, callbacks)
+        return cls(named, data, test, module, encoders, views, method, loggers, callbacks)
 
     def resumed(self, config: Config, folder: RunFolder) -> Config:
         """Returns ``config`` of an existing run, with the memory bank and the logger of this call, if any.

@@ -179,6 +179,10 @@ def resolve(options: Given | Mapping[str, Any], sources: Sources | None = None) 
         InputError: training would refuse the data or an option.
     """
     given = Given.of(options)
+    if given.encoders and given.module is None:
+        raise InputError(
+            f"encoder={given.named['encoder']!r}: is for columns of texts; give the columns, or one module for images alone"
+        )
     named = {name: value for name, value in given.named.items() if (name, value) != ("encoder", AUTO)}
     asked = Config(**named)
     method = given.find_method(asked)

@@ -98,7 +98,7 @@ def _plan(given: Given, config: Config, *, trains: bool = True, began: Mapping[s
     ids = joint_ids([table] if test_table is None else [table, test_table], names)
     cell_ids, test_ids = ids[0], ids[-1]
     split = _split(config, table, test_table, asked, cell_ids, test_ids, scored)
-    towers = plan_towers(config, table, asked, split)
+    towers = plan_towers(config, table, asked, split, given.encoders)
     if began is None:
         negatives = any(column.negative for column in asked)
         config = complete(given.named, config, towers, len(split.train), several=len(names) > 1, negatives=negatives)
@@ -169,8 +169,6 @@ OF_ONE_COLUMN = {
 
 def _require_options(given: Given, config: Config, *, several: bool) -> None:
     """Raises `InputError` for options that have no effect on a run on columns."""
-    if given.module is not None:
-        raise InputError("encoder: an object or a file of your own trains on images alone; give names with columns")
     if given.views is not None:
         raise InputError("views: your own views are for images alone; leave them out with columns")
     for name, default in OF_IMAGES.items():

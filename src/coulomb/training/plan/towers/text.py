@@ -16,6 +16,7 @@ from coulomb.models.build_text import build_text_encoder, require_text_encoder
 from coulomb.models.names import is_local, is_published, names_weights
 from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_network import TextNetwork
+from coulomb.models.text_objects import LIBRARY, build_text_object, is_object
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
 
@@ -23,25 +24,28 @@ log = logging.getLogger("coulomb")
 
 
 class TextTowers(TowerKind):
-    """Encoders of texts by name, from a folder or ``hf:``."""
+    """Encoders of texts by name, from a folder or ``hf:``, and objects."""
 
     encoder = "static"
     temperature = 0.05  # SimCSE
 
     def fits(self, encoder: str) -> bool:
         """Returns True for names of texts, and for folders and ``hf:``, which are known when they are built."""
-        return is_published(encoder) or is_local(encoder) or encoder in TEXT_BACKBONES
+        return is_object(encoder) or is_published(encoder) or is_local(encoder) or encoder in TEXT_BACKBONES
 
     def require(self, encoder: str) -> None:
         """Raises `InputError`; see `coulomb.models.build_text.require_text_encoder`."""
-        require_text_encoder(encoder)
+        if not is_object(encoder):
+            require_text_encoder(encoder)
 
     def begins_from_weights(self, encoder: str) -> bool:
-        """Returns True for published weights and folders, and for the token vectors of ``static``."""
-        return encoder == "static" or names_weights(encoder)
+        """Returns True for published weights, folders and models of libraries, and for the token vectors of ``static``."""
+        return encoder == "static" or encoder.startswith(LIBRARY) or names_weights(encoder)
 
     def build(self, tower: TowerPlan, columns: Sequence[Any], rows: np.ndarray, config: Config, seed: int) -> Encoder:
         """Builds the network; tokens of one without weights come from the training texts."""
+        if tower.given is not None:
+            return build_text_object(tower.given, tower.encoder, config.longest)
         texts = (cells[row] for cells in columns for row in rows.tolist())
         return build_text_encoder(tower.encoder, texts=texts, longest=config.longest, seed=seed)
 

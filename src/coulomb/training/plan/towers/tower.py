@@ -1,14 +1,20 @@
 """The tower of a column as it is planned, and what a run on columns asks of a kind of cells."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coulomb.ground.errors import InputError
 from coulomb.kinds import Kind
-from coulomb.models import Encoder
+from coulomb.models import Encoder, load_encoder
+from coulomb.models.image_network import OWN_MODULE
+from coulomb.models.saving import DESCRIPTION, read_description
+from coulomb.models.text_objects import module_of
 from coulomb.models.tuning import Tune
 from coulomb.training.plan.config import Config
 
@@ -26,6 +32,7 @@ class TowerPlan:
         image_size: side of the input in pixels; None for other kinds.
         canvas: side of the square that pictures are stored as; None for other kinds.
         pair: whether it is one of both towers of CLIP or SigLIP, with the projection into their common space.
+        given: the object that ``encoder`` names, if this call gave it; see `coulomb.models.text_objects`.
     """
 
     columns: tuple[str, ...]
@@ -36,6 +43,7 @@ class TowerPlan:
     image_size: int | None = None
     canvas: int | None = None
     pair: bool = False
+    given: Any = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -51,6 +59,21 @@ class TowerPlan:
     def cached(self) -> bool:
         """Whether its features are computed once, so that training reads them instead of the cells."""
         return self.tune.kind == "none"
+
+    def load(self, folder: Path) -> Encoder:
+        """Opens its encoder that is saved in a folder of the run; a copy of the user's module gets the weights.
+
+        Raises:
+            InputError: it is the user's module, and this call does not give it.
+        """
+        if read_description(folder / DESCRIPTION)["kind"] != OWN_MODULE:
+            return load_encoder(folder)
+        if self.given is None:
+            raise InputError(
+                f"encoder={self.encoder!r}: {' and '.join(self.columns)} is read by a module of your own, whose code is not "
+                "in the run folder; pass it again as encoder=…"
+            )
+        return load_encoder(folder, copy.deepcopy(module_of(self.given)))
 
 
 class TowerKind(ABC):
