@@ -57,8 +57,8 @@ def padded_features(backbone: nn.Module, tokens: Tokens) -> Tensor:
         return mean_of_tokens(backbone.norm(x), tokens.mask)
     if isinstance(backbone, PublishedTexts):
         return backbone.features_of(tokens)
-    features: Tensor = backbone(tokens)  # of the user's module
-    return features
+    own: Tensor = backbone(tokens)  # the user's module
+    return own
 
 
 def text_graph(network: TextNetwork, unit: bool) -> Any:

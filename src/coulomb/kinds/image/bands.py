@@ -210,7 +210,7 @@ def measure_bands(pictures: Iterable[Picture], bands: Bands, draw: np.random.Gen
             f"band{'s' * (len(constant) > 1)} {', '.join(constant)}: constant in {count} training images, and carries no "
             "information; --bands leaves it out."
         )
-    bounds = np.float32(low), np.float32(high)
+    bounds = np.array(low, np.float32), np.array(high, np.float32)
     outside = [((each < bounds[0]) | (each > bounds[1])) & np.isfinite(each) for each in drawn]
     share = sum(int(each.sum()) for each in outside) / values.size
     clipped = f"{share:.2%} of the values in {count} training images are outside the range and become 0 or 1"

@@ -61,6 +61,7 @@ class ColumnsPlan(Resolved):
     method: type[Method]
     processes: int = 1
     scored: ScoredPairs | None = None
+    module: nn.Module | None = None
     learned: np.ndarray = field(init=False)
     steps_per_epoch: int = field(init=False)
 
