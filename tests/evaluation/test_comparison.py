@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coulomb.evaluation.comparison import LEVEL, REPLICATES, bootstrap, compare, compare_by_cluster, mean_intervals
+from coulomb.evaluation.comparison import (
+    LEVEL,
+    REPLICATES,
+    bootstrap,
+    compare,
+    compare_by_cluster,
+    intervals,
+    mean_intervals,
+)
 from coulomb.ground.randomness import numpy_generator
 
 
@@ -81,6 +89,13 @@ def test_identical_encoders_are_even():
     found = compare("untrained", same, same)
     assert {row["outcome"] for row in found["measurements"].values()} == {"even"}
     assert found["overall"]["difference"] == 0 and found["overall"]["outcome"] == "even"
+
+
+def test_no_difference_in_any_replicate_is_an_interval_of_zero():
+    """As of two contestants that rank scored pairs alike, beside one that varies."""
+    varied = numpy_generator(0, "differences").normal(size=200)
+    found = intervals({"same": np.zeros(200), "other": varied})
+    assert found["same"] == (0, 0) and found["other"] == intervals({"other": varied})["other"]
 
 
 @pytest.mark.parametrize(("only_trained", "outcome"), [(4, "even"), (8, "better")])

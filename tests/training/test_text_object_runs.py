@@ -35,6 +35,8 @@ def test_a_sentence_transformer_is_trained_and_its_run_needs_no_object(tmp_path)
     data = pairs()
     assert coulomb.evaluate(tmp_path / "run", data=data)["trained"] == run.evaluation["trained"]
     coulomb.train(data, resume_from=tmp_path / "run", progress=False)
+    scored = {"first": sentences()[:9], "second": sentences()[9:18], "score": np.linspace(0, 1, 9)}
+    assert "starting_point" in coulomb.evaluate(tmp_path / "run", pairs=scored)
 
 
 def own(seed):

@@ -192,7 +192,8 @@ def intervals(means: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]
     """Simultaneous intervals: mean ± t·deviation, t the 95% quantile of the largest |replicate − mean| / deviation."""
     center = {name: float(values.mean()) for name, values in means.items()}
     deviation = {name: float(values.std()) for name, values in means.items()}
-    largest = np.max([np.abs(values - center[name]) / deviation[name] for name, values in means.items()], axis=0)
+    # Two contestants that order everything alike differ by 0 in every replicate.
+    largest = np.max([np.abs(values - center[name]) / (deviation[name] or 1) for name, values in means.items()], axis=0)
     t = float(np.quantile(largest, LEVEL))
     return {name: (center[name] - t * deviation[name], center[name] + t * deviation[name]) for name in means}
 
