@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,22 @@ def test_shapes_range_and_type(seeded, channels, canvas_size, size, batch):
         assert view.shape == (batch, channels, size, size) and view.dtype == torch.float32
         assert view.min() >= 0 and view.max() <= 1
     assert not torch.equal(made[0], made[1])
+
+
+def test_smaller_views_beside_a_plain_view_of_full_size(seeded):
+    views = Views(replace(EVERYTHING, side=0.75), 32)
+    made = views(canvases(), seeded(), n=2)
+    assert [view.shape for view in made] == [(12, 3, 24, 24)] * 2
+    assert views.plain(canvases()).shape == (12, 3, 32, 32)
+    assert views.describe()["size"] == 24
+    again = views_from_config(views.to_config())
+    assert torch.equal(again(canvases(), seeded(), n=1)[0], made[0])
+
+
+def test_smaller_views_show_what_views_of_full_size_show(seeded):
+    canvas = torch.nn.functional.interpolate(torch.rand(8, 3, 4, 4), 64, mode="bilinear")
+    large, small = (make_views("small-natural", 64, side=side)(canvas, seeded(), n=1)[0] for side in (1.0, 0.5))
+    assert torch.allclose(torch.nn.functional.avg_pool2d(large, 2), small, atol=0.02)
 
 
 @pytest.mark.parametrize("preset", ["natural", "small-natural", "digits", "single-channel"])

@@ -33,7 +33,7 @@ class ViewMaker(Protocol):
     def __call__(
         self, canvas: Tensor | Canvases, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
-        """Returns ``n`` random views, each float32 [B, C, size, size] in [0, 1]."""
+        """Returns ``n`` random views, each float32 [B, C, S, S] in [0, 1]; S may differ from ``size``."""
 
     def plain(self, canvas: Tensor | Canvases, aspect: Tensor | None = None) -> Tensor:
         """Returns the evaluation view."""
@@ -50,7 +50,7 @@ class Views:
 
     Args:
         spec: the specification.
-        size: size of the views in pixels.
+        size: side of the evaluation view in pixels, and of the random views if ``spec.side`` is 1.
         channels: channels of the images.
         preset: name of the specification, for display.
 
@@ -68,6 +68,7 @@ class Views:
                 raise InputError(f"{name}={value!r}: must be a whole number of at least {2 if name == 'size' else 1}")
         self.spec = spec
         self.size = size
+        self.drawn_size = max(2, round(spec.side * size))
         self.channels = channels
         self.preset = preset
 
@@ -90,7 +91,8 @@ class Views:
             share: the rows of a larger batch that the images are, see `Uniforms`; default: they are the whole batch.
 
         Returns:
-            A list of ``n`` tensors float32 [B, C, size, size] in [0, 1], without gradient. Autocast has no effect.
+            A list of ``n`` tensors float32 [B, C, S, S] in [0, 1] with S = ``size`` · ``spec.side``, rounded, without gradient.
+            Autocast has no effect.
 
         Raises:
             InputError: an argument has a wrong type, shape or range.
@@ -105,10 +107,11 @@ class Views:
     def _view(self, canvas: Tensor, generator: torch.Generator, aspect_B: Tensor, share: Share | None) -> Tensor:
         batch, channels, height, width = canvas.shape
         uniforms = Uniforms(batch, self.spec.elastic_grid, generator, share)
-        geometry = Geometry(self.spec, uniforms, aspect_B, self.size)
+        size = self.drawn_size
+        geometry = Geometry(self.spec, uniforms, aspect_B, size)
         operations = self.operations(uniforms)
-        out = torch.empty(batch, channels, self.size, self.size, device=canvas.device, dtype=torch.float32)
-        for rows in chunks(batch, channels * max(height * width, self.size**2), canvas.device):
+        out = torch.empty(batch, channels, size, size, device=canvas.device, dtype=torch.float32)
+        for rows in chunks(batch, channels * max(height * width, size**2), canvas.device):
             images = geometry(to_float(canvas[rows]), rows)
             for operation in operations:
                 images = operation(images, rows)
@@ -125,13 +128,13 @@ class Views:
         if self.channels != 3 and spec.jitter > 0:
             operations.append(Intensity(spec, uniforms))
         if spec.blur > 0:
-            operations.append(Blur(spec, uniforms, self.size))
+            operations.append(Blur(spec, uniforms, self.drawn_size))
         if spec.solarize > 0:
             operations.append(Solarize(spec, uniforms))
         if spec.noise > 0:
-            operations.append(Noise(spec, uniforms, self.channels, self.size))
+            operations.append(Noise(spec, uniforms, self.channels, self.drawn_size))
         if spec.cutout > 0:
-            operations.append(Cutout(spec, uniforms, self.size))
+            operations.append(Cutout(spec, uniforms, self.drawn_size))
         return operations
 
     def plain(self, canvas: Tensor | Canvases, aspect: Tensor | None = None) -> Tensor:
@@ -142,7 +145,7 @@ class Views:
 
     def describe(self) -> dict[str, Any]:
         """Describes operations by probability, range and unit, and lists those that need three channels and are left out."""
-        return {"preset": self.preset, **describe(self.spec, self.size, self.channels)}
+        return {"preset": self.preset, **describe(self.spec, self.drawn_size, self.channels)}
 
     def to_config(self) -> dict[str, Any]:
         """Returns the argument of `from_config`, JSON-serializable."""
@@ -274,7 +277,7 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
     Args:
         preset: a name of `PRESETS`, or a `ViewSpec`. Its saturation, hue and gray are left out for images that do not have
             three channels, and ``describe()`` lists them.
-        size: size of the views in pixels.
+        size: side of the evaluation view in pixels, and of the random views unless ``side`` is given.
         channels: channels of the images.
         overrides: fields of `ViewSpec`.
 

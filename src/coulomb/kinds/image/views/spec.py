@@ -32,6 +32,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "blur_kernel": (0.0, 1.0),
     "solarize_threshold": (0.0, 1.0),
     "cutout_fill": (0.0, 1.0),
+    "side": (0.1, 1.0),
 }
 
 
@@ -47,6 +48,9 @@ class ViewSpec:
     0.5
     """
 
+    side: float = 1.0
+    """Side of the random views as a fraction of the network's input. Smaller views are faster to learn from, and show objects
+    at the size that they have in the whole image, which crops enlarge (Touvron et al., 2019)."""
     crop_area: tuple[float, float] = (1.0, 1.0)
     """Area of the crop as a fraction of the image, uniform (Szegedy et al., 2015; SimCLR: .08 to 1)."""
     crop_ratio: tuple[float, float] = (1.0, 1.0)
