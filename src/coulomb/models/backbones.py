@@ -331,7 +331,8 @@ class ViT(nn.Module):
         if x.shape[-2:] != (self.image_size, self.image_size):
             raise InputError(
                 f"this ViT takes {self.image_size}×{self.image_size} images, got {x.shape[-2]}×"
-                f"{x.shape[-1]}: resize the images, or build an encoder with image_size={x.shape[-1]}"
+                f"{x.shape[-1]}: resize the images, leave out the view option side, or build an encoder with "
+                f"image_size={x.shape[-1]}"
             )
         if self.padding:
             x = functional.pad(x, (0, self.padding, 0, self.padding))

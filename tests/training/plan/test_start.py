@@ -240,3 +240,9 @@ def test_the_demonstration_is_as_before():
     config = resolve({"data": "digits"}).config
     assert (config.encoder, config.encoder_width, config.image_size, config.channels) == ("convnet", 32, 16, 1)
     assert (config.views, config.view_options, config.epochs, config.lr) == ("digits", {}, 100, 4e-3)
+
+
+def test_the_width_of_the_recipe_is_for_convnets_and_resnets_only():
+    assert resolve({"data": "digits", "encoder": "vit"}).config.encoder_width is None
+    assert resolve({"data": "digits", "encoder": "vit", "encoder_width": 96}).config.encoder_width == 96
+    assert resolve({"data": "digits", "encoder": "resnet18"}).config.encoder_width == 32

@@ -259,8 +259,8 @@ def _complete(named: dict[str, Any], asked: Config, method: type[Method], facts:
             "head_epochs": min(recipe.head_epochs, named["epochs"] / 10),
             "knn_every": max(1, min(recipe.knn_every or 1, named["epochs"] // 5)),
         }
-    if named.get("encoder") and not own_encoder and not takes_width(named["encoder"]):
-        less["encoder_width"] = None
+    if named.get("encoder") and not own_encoder and not takes_norm(named["encoder"]):
+        less["encoder_width"] = None  # that of the recipe is for convnets and resnets
     own_options = recipe.method_options | named.get("method_options", {})
     views = recipe.view_options if asked.views is None else {}
     nested = {

@@ -66,7 +66,7 @@ def test_unknown_presets_are_named(arguments, message):
     ("options", "message"),
     [
         ({"blurr": 1}, "'blurr'; did you mean 'blur'"),
-        ({"exposure": 1}, "'exposure'; the options are crop_area"),
+        ({"exposure": 1}, "'exposure'; the options are side, crop_area"),
         ({"blur": 1.5}, "blur=1.5: must be at least 0 and at most 1"),
         ({"blur": "often"}, "blur='often'"),
         ({"flip": True}, "flip=True"),
