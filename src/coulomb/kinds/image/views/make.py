@@ -91,7 +91,7 @@ class Views:
             share: the rows of a larger batch that the images are, see `Uniforms`; default: they are the whole batch.
 
         Returns:
-            A list of ``n`` tensors float32 [B, C, S, S] in [0, 1] with S = ``size`` · ``spec.side``, rounded, without gradient.
+            A list of ``n`` tensors float32 [B, C, S, S] in [0, 1], S = ``size`` · ``spec.side`` rounded, without gradient.
             Autocast has no effect.
 
         Raises:
