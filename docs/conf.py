@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401  (builds its cache of fonts, which a notebook would report as an error)
-from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.manager import KernelManager
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,8 +28,8 @@ source_suffix = {".md": "myst-nb"}
 
 os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of the notebooks: tqdm would like to draw with ipywidgets
 
-if os.name == "posix":  # else kernels use TCP without encryption, where ipykernel warns that others could listen
-    ConnectionFileMixin.transport.default_value = "ipc"
+if hasattr(KernelManager, "transport_encryption"):  # else ipykernel warns that others could listen to the notebooks
+    KernelManager.transport_encryption.default_value = "auto"
 
 # Notebooks are executed whenever the site is built, and no output is stored: a picture shows what this version does.
 nb_execution_mode = "force"

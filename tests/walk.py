@@ -35,6 +35,13 @@ def step(*command, needs=()):
         sys.exit(f"code {done.returncode}: {done.stderr[-2000:]}")
 
 
+def script(name, *arguments):
+    """Runs a script that an export wrote, which uses no coulomb."""
+    if Path(name).exists():
+        done = subprocess.run([sys.executable, name, *arguments], capture_output=True, text=True, check=True)
+        print(f"$ python {name} {' '.join(arguments)}\n  {done.stdout.splitlines()[0][:140]}", flush=True)
+
+
 def old_torch():
     """Returns ["torch 2.9"] if the installed one is older."""
     return ["torch 2.9"] if tuple(map(int, version("torch").split(".")[:2])) < (2, 9) else []
@@ -101,10 +108,15 @@ def main(folder):
     )
     onnx = ["onnx", "onnxruntime", "onnxscript", *old_torch()]
     step("export", "runs/digits", "--to", "onnx", "--out", "digits.onnx", needs=onnx)
+    script("digits.py", "photos/three/3.png")
+    texts = ["tokenizers", "wordllama"]
+    step("export", "runs/pairs", "--to", "onnx", "--out", "pairs-onnx", needs=[*onnx, *texts])
+    step("export", "runs/pairs", "--to", "hub", "--out", "pairs-hub", needs=[*texts, "transformers"])
     step("export", "runs/digits", "--to", "hub", "--out", "hub")
     step("export", "photos.index", "--to", "faiss", "--out", "photos.faiss", needs=["faiss"])
     step("export", "photos.index", "--to", "csv", "--out", "photos.csv")
     step("lab")
+    step("lab", "alignment-uniformity", "--epochs", 1, "--seeds", 1)
     step("lab", "explore", "--out", "explore.html")
     browse("photos.index")
 
