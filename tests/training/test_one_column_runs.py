@@ -11,9 +11,10 @@ from coulomb.kinds.text import LeftOutTokens, SameTokens
 from coulomb.kinds.vector import MarginalViews
 from coulomb.report.collect import read_run
 from coulomb.report.tables import evaluation_table, summary_table
-from coulomb.training.fit_columns import starting_encoders, training_kind
+from coulomb.training.fit_columns import starting_encoders
 from coulomb.training.plan.preflight_columns import preflight_columns
 from coulomb.training.plan.resolve import resolve_run
+from coulomb.training.plan.shown_views import training_kind
 from coulomb.training.record.folder import RunFolder
 
 WORDS = [["rose", "tulip", "petal", "stem"], ["cat", "dog", "paw", "tail"], ["rain", "snow", "wind", "cloud"]]

@@ -19,6 +19,7 @@ from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.pair_section import PairSection, cosine_text, pair_section, pictured
 from coulomb.report.scores import class_bars, class_rows, confusion_matrix, frequencies, further_scores, scores
+from coulomb.report.shown_views import read_shown_views
 from coulomb.report.training_charts import live_recall_chart, loss_chart, progress_chart, small_charts
 from coulomb.report.verdict_section import verdict_section
 
@@ -108,7 +109,7 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
 
 def _render_column(run: RunData, column: ColumnSection) -> str:
     """Returns the page of a run on one column."""
-    charts = ChartList()
+    charts, shown = ChartList(), read_shown_views(run)
     content = {
         **_frame(run),
         "verdict": dataclasses.replace(verdict_section(run), score=column.tiles),
@@ -118,6 +119,7 @@ def _render_column(run: RunData, column: ColumnSection) -> str:
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "names": column.names,
         "column": column,
+        "shown": shown,
         "views": _views(run),
         "pictures": pictured(run),
     }

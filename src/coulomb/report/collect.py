@@ -88,6 +88,7 @@ class RunData:
     doctor: dict[str, Any] = field(default_factory=dict)  # empty before the first diagnosis
     samples: Samples | None = None
     views: bytes | None = None
+    shown_views: dict[str, Any] = field(default_factory=dict)  # of one column of texts or vectors
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -151,6 +152,8 @@ def read_run(folder: Path | str) -> RunData:
     for path in sorted((folder / "transfer").glob("*.json")):
         if evaluation := _read_mapping(run, f"transfer/{path.name}", read_json):
             run.transfers.append(evaluation)
+    if (folder / "views.json").is_file():
+        run.shown_views = _read_mapping(run, "views.json", read_json)
     _read_metrics(run)
     if not run.columns and run.column is None:  # those of runs on columns: pair_section, column_section
         run.samples = read_samples(folder / "samples.npz", run.problems)

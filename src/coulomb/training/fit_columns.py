@@ -30,6 +30,7 @@ from coulomb.training.loop import Loop
 from coulomb.training.order import ColumnViews
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.given import Given
+from coulomb.training.plan.shown_views import shown_views, training_kind, what_views_do
 from coulomb.training.plan.towers import KINDS, TowerPlan
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stopping import Signals
@@ -38,7 +39,7 @@ from coulomb.training.watching.records import Alarm, CorruptImages, MakeWatcher
 
 log = logging.getLogger("coulomb")
 
-SHEET = 8  # pictures of the contact sheet, and views of each
+SHEET = 8  # pictures of the contact sheet, and views of each; texts or vectors whose views the report shows
 
 
 class PlainFirst:
@@ -90,6 +91,10 @@ def fit_columns(
             log.info("%s: %s", column.name, note)
         if of_kind.decoded and loop.first and not folder.views.exists():
             save_sheet(folder.views, plan, column.name, kinds[column.name])
+        if loop.first and (shown := shown_views(plan, encoder, kinds[column.name], SHEET)) is not None:
+            log.info("views of %s: %s", column.name, what_views_do(shown))
+            if not folder.shown_views.exists():
+                write_json(folder.shown_views, shown)
         if tower.cached and not finished:
             cache = _cached(plan, loop, tower, encoder, column.name, cells, kinds, progress=progress)
             cells[column.name] = cache.cells(plan.first_rows(column.name))
@@ -131,15 +136,6 @@ def fit_columns(
         for cache in caches.values():
             if not config.keep_cache:
                 cache.delete()
-
-
-def training_kind(plan: ColumnsPlan, column: str, encoder: Encoder) -> Kind:
-    """Returns the kind of a column with the views that are contrasted with each other, if it is the only one."""
-    of_kind = plan.kind_of(column)
-    kind = of_kind.reader(plan.tower_of(column), encoder, plan.config)
-    if plan.several:
-        return kind
-    return of_kind.contrasted(kind, encoder, plan.table.columns[column], plan.learned, plan.config.seed)
 
 
 def save_sheet(path: Path, plan: ColumnsPlan, column: str, kind: Kind) -> None:

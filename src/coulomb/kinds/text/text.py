@@ -76,10 +76,20 @@ class LeftOutTokens:
         self, stack: Tokens, generator: torch.Generator, n: int = 2, share: Share | None = None
     ) -> list[Tokens]:
         """Returns ``n`` views of the texts."""
+        ids = stack.ids.cpu().numpy()
+        return [
+            Tokens.ragged(ids[kept], kept.sum(axis=1), self.padding).to(stack.device)
+            for kept in self.kept(stack, generator, n, share)
+        ]
+
+    def kept(
+        self, stack: Tokens, generator: torch.Generator, n: int = 2, share: Share | None = None
+    ) -> list[npt.NDArray[np.bool_]]:
+        """Returns which tokens stay in each of ``n`` views, bool [B, L]."""
         total, mine = (len(stack), slice(None)) if share is None else (share.total, share.rows)
         ids, mask = stack.ids.cpu().numpy(), stack.mask.cpu().numpy()
         candidates = mask & ~np.isin(ids, list(self.special))
-        views = []
+        found = []
         for _ in range(n):
             # One number per text, from which those of its tokens follow: they do not depend on the length of the stack.
             keys = torch.randint(2**62, (total,), generator=generator)[mine].numpy()
@@ -87,9 +97,8 @@ class LeftOutTokens:
             kept = drawn >= self.left_out
             last = np.flatnonzero(~kept.any(axis=1) & candidates.any(axis=1))
             kept[last, drawn[last].argmax(axis=1)] = True
-            kept |= mask & ~candidates
-            views.append(Tokens.ragged(ids[kept], kept.sum(axis=1), self.padding).to(stack.device))
-        return views
+            found.append(kept | (mask & ~candidates))
+        return found
 
     def plain(self, stack: Tokens) -> Tokens:
         """Returns the stack."""

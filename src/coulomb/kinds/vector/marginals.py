@@ -54,15 +54,20 @@ class MarginalViews:
         self, stack: Vectors, generator: torch.Generator, n: int = 2, share: Share | None = None
     ) -> list[Tensor]:
         """Returns ``n`` views [B, F]: the vectors, then ``n`` − 1 corrupted copies."""
-        plain, width = self.plain(stack), self.rows.shape[1]
-        total, mine = (len(stack), slice(None)) if share is None else (share.total, share.rows)
+        plain = self.plain(stack)
         views = [plain]
         for _ in range(n - 1):
-            replaced = (torch.rand(total, width, generator=generator).argsort(dim=1) < self.count)[mine]
-            source = torch.randint(len(self.rows), (total, width), generator=generator)[mine]
-            drawn = torch.from_numpy(self.rows[source.numpy(), np.arange(width)])
+            replaced, drawn = self.replacement(len(stack), generator, share)
             views.append(torch.where(replaced.to(plain.device), drawn.to(plain), plain))
         return views
+
+    def replacement(self, count: int, generator: torch.Generator, share: Share | None = None) -> tuple[Tensor, Tensor]:
+        """Returns which values of ``count`` vectors are replaced, bool [B, F], and values of other rows at all places."""
+        width = self.rows.shape[1]
+        total, mine = (count, slice(None)) if share is None else (share.total, share.rows)
+        replaced = (torch.rand(total, width, generator=generator).argsort(dim=1) < self.count)[mine]
+        source = torch.randint(len(self.rows), (total, width), generator=generator)[mine]
+        return replaced, torch.from_numpy(self.rows[source.numpy(), np.arange(width)])
 
     def plain(self, stack: Vectors) -> Tensor:
         """Returns the vectors [B, F]."""

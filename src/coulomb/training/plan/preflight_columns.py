@@ -12,6 +12,7 @@ from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
 from coulomb.training.plan.resolve_columns import open_tables, resolve_columns
+from coulomb.training.plan.shown_views import PRINTED, previewed_views, view_lines
 
 
 def preflight_columns(options: Given | Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -26,7 +27,8 @@ def preflight_columns(options: Given | Mapping[str, Any]) -> tuple[dict[str, Any
         `coulomb.tables.check_columns.check_columns` with ``config`` and ``data``, what ``config.yaml`` (except ``out``) and
         ``data.json`` would hold, and ``training``: ``refused`` (None, or the error that training would raise), ``towers``
         [{``columns``, ``kind``, ``encoder``, ``tune``, ``image_size``}], ``epochs``, ``batch_size``, ``learned`` (rows),
-        ``steps_per_epoch``, ``steps``, ``updates``, ``processes``.
+        ``steps_per_epoch``, ``steps``, ``updates``, ``processes``, and ``views``, what the views of one column of texts or
+        vectors do to a few of its cells (`coulomb.training.plan.shown_views.shown_views`).
 
     Raises:
         InputError: the data cannot be opened, a column does not exist, or an option has a wrong name or type.
@@ -56,7 +58,8 @@ def preflight_columns(options: Given | Mapping[str, Any]) -> tuple[dict[str, Any
             result["findings"].insert(0, f"Training would be refused: {refused}.")
         return result, render_columns(result)
     _add_plan(result, planned)
-    return result, render_columns(result, _training_lines(planned))
+    views = result["training"]["views"] = previewed_views(planned, PRINTED)
+    return result, render_columns(result, _training_lines(planned) + ([] if views is None else view_lines(views)))
 
 
 def _add_plan(result: dict[str, Any], planned: ColumnsPlan) -> None:

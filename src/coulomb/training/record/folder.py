@@ -51,6 +51,7 @@ class RunFolder:
         self.transfer = self.path / "transfer"
         self.samples = self.path / "samples.npz"
         self.views = self.path / "views.png"
+        self.shown_views = self.path / "views.json"
         self.log = self.path / "train.log"
         self.lock = self.path / "lock"
         self.report = self.path / "report.html"

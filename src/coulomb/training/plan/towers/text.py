@@ -1,16 +1,16 @@
 """Towers of texts."""
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from coulomb.ground.randomness import generator
 from coulomb.kinds import Kind
 from coulomb.kinds.text import LeftOutTokens, Text
-from coulomb.kinds.text.text import LEFT_OUT
+from coulomb.kinds.text.column import truncating
 from coulomb.models import Encoder
 from coulomb.models.build_text import build_text_encoder, require_text_encoder
 from coulomb.models.names import is_local, is_published, names_weights
@@ -18,9 +18,10 @@ from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.text_network import TextNetwork
 from coulomb.models.text_objects import LIBRARY, build_text_object, is_object
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
+from coulomb.training.plan.towers.tower import TowerKind, TowerPlan, training_cosines
 
-log = logging.getLogger("coulomb")
+SHOWN = "shown views"  # purpose of their random draws
+LONGEST_SHOWN = 300  # characters of a text of which views are shown
 
 
 class TextTowers(TowerKind):
@@ -67,8 +68,67 @@ class TextTowers(TowerKind):
             return kind
         assert isinstance(kind, Text)
         special = frozenset(network(encoder).tokenizer.encode("").ids)
-        log.info("%s has no dropout; views leave out %.0f%% of the tokens", encoder.name, 100 * LEFT_OUT)
         return dataclasses.replace(kind, views=LeftOutTokens(special=special, padding=network(encoder).padding))
+
+    def shown_views(
+        self, kind: Kind, encoder: Encoder, column: str, cells: Any, rows: np.ndarray, seed: int
+    ) -> dict[str, Any]:
+        """Returns pieces of the texts that stay in each of two views or are left out, or the rates of dropout.
+
+        ``{"way": "left_out", "share", "samples": [{"views": [[[piece, kept], …], …], "cosine"}]}``, or
+        ``{"way": "dropout", "rates", "samples": [{"text", "cosine"}]}``; ``cosine``: of the features of both views by the
+        encoder as it is.
+        """
+        assert isinstance(kind, Text)
+        texts = [str(cells[row]).strip() for row in rows.tolist()]
+        stack = network(encoder).tokenize(texts).stack(np.arange(len(texts)))
+        cosines = training_cosines(encoder, kind.views(stack, generator(seed, SHOWN)), seed)
+        if not isinstance(kind.views, LeftOutTokens):
+            rates = sorted({part.p for part in encoder.modules() if isinstance(part, nn.Dropout) and part.p > 0})
+            samples = [
+                {"text": text[:LONGEST_SHOWN], "cosine": each} for text, each in zip(texts, cosines, strict=True)
+            ]
+            return {"kind": "text", "way": "dropout", "rates": rates, "samples": samples}
+        kept = kind.views.kept(stack, generator(seed, SHOWN))
+        with truncating(network(encoder).tokenizer, network(encoder).longest):
+            spans = [each.offsets for each in network(encoder).tokenizer.encode_batch(texts)]
+        samples = [
+            {"views": [pieces(text, spans[row], view[row]) for view in kept], "cosine": cosines[row]}
+            for row, text in enumerate(texts)
+        ]
+        return {"kind": "text", "way": "left_out", "share": kind.views.left_out, "samples": samples}
+
+
+def pieces(text: str, spans: Sequence[tuple[int, int]], kept: np.ndarray) -> list[list[Any]]:
+    """Returns the text as [[piece, whether its tokens stay], …], one after the other; at most its first characters.
+
+    Args:
+        text: the text.
+        spans: the first and the last character of each token, (0, 0) for tokens that are not in the text.
+        kept: whether each token stays, bool, at least as many.
+
+    >>> pieces("a red cat", [(0, 1), (2, 5), (6, 9)], np.array([True, False, False]))
+    [['a ', True], ['red cat', False]]
+    """
+    found: list[list[Any]] = []
+    at = 0
+
+    def add(end: int, stays: bool) -> None:
+        nonlocal at
+        if end > at:
+            if found and found[-1][1] == stays:
+                found[-1][0] += text[at:end]
+            else:
+                found.append([text[at:end], stays])
+            at = end
+
+    for (first, end), stays in zip(spans, kept.tolist(), strict=False):
+        if first < LONGEST_SHOWN and end > at:
+            add(first, found[-1][1] if found else stays)  # white space between tokens
+            add(min(end, LONGEST_SHOWN), stays)
+    if found and at < len(text):
+        found.append(["…", True])
+    return found
 
 
 def network(encoder: Encoder) -> TextNetwork:

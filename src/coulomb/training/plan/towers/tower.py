@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import derive_seed
 from coulomb.kinds import Kind
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.image_network import OWN_MODULE
@@ -123,3 +127,26 @@ class TowerKind(ABC):
     def contrasted(self, kind: Kind, encoder: Encoder, cells: Any, rows: np.ndarray, seed: int) -> Kind:
         """Returns the kind with the views that are contrasted with each other, if the column is the only one."""
         return kind
+
+    def shown_views(
+        self, kind: Kind, encoder: Encoder, column: str, cells: Any, rows: np.ndarray, seed: int
+    ) -> dict[str, Any] | None:
+        """Returns what the `contrasted` views do to the cells of some rows, for JSON; None for pictures: they have a sheet."""
+        return None
+
+
+@torch.no_grad()
+def training_cosines(encoder: Encoder, views: Sequence[Any], seed: int) -> list[float]:
+    """Returns the cosines of the features of two views, in training mode, where dropout acts; nothing of the encoder changes.
+
+    An encoder with batch statistics is in evaluation mode instead, because a pass in training mode would change them.
+    """
+    mode = encoder.training
+    batch_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in encoder.modules())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "dropout of shown views"))
+        encoder.train(not batch_statistics)
+        first, second = (encoder(view).float() for view in views)
+        encoder.train(mode)
+    cosines: list[float] = functional.cosine_similarity(first, second, dim=1).tolist()
+    return [round(each, 4) for each in cosines]

@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from coulomb.ground.randomness import numpy_generator
+from coulomb.ground.randomness import generator, numpy_generator
 from coulomb.kinds import Kind
 from coulomb.kinds.vector import MarginalViews, Vector
 from coulomb.models import Encoder
 from coulomb.models.vector_network import NAMES, build_vector_encoder
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.towers.tower import TowerKind, TowerPlan
+from coulomb.training.plan.towers.tower import TowerKind, TowerPlan, training_cosines
 
 MEASURED = 100_000  # vectors whose mean and deviation are taken
+SHOWN = 12  # values of a vector of which views are shown
 
 
 class VectorTowers(TowerKind):
@@ -46,3 +47,31 @@ class VectorTowers(TowerKind):
         if len(rows) > MEASURED:
             rows = np.sort(numpy_generator(seed, "marginals").choice(rows, MEASURED, replace=False))
         return Vector(MarginalViews(np.asarray(cells[rows], dtype=np.float32)))
+
+    def shown_views(
+        self, kind: Kind, encoder: Encoder, column: str, cells: Any, rows: np.ndarray, seed: int
+    ) -> dict[str, Any]:
+        """Returns the first values of vectors and of a view of each, and which are replaced.
+
+        ``{"way": "replaced", "count", "of", "names", "samples": [{"values", "view", "replaced", "cosine"}]}``; ``count`` of
+        the ``of`` values of a vector are replaced; ``cosine``: of the features of both by the encoder as it is.
+        """
+        assert isinstance(kind, Vector) and isinstance(kind.views, MarginalViews)
+        values = torch.from_numpy(np.asarray(cells[rows], dtype=np.float32))
+        replaced, drawn = kind.views.replacement(len(rows), generator(seed, "shown views"))
+        view = torch.where(replaced, drawn, values)
+        names = column.split("+")
+        if len(names) != values.shape[1]:
+            names = [f"value {place}" for place in range(1, values.shape[1] + 1)]
+        samples = [
+            {"values": plain, "view": corrupted, "replaced": mask, "cosine": cosine}
+            for plain, corrupted, mask, cosine in zip(
+                *(each[:, :SHOWN].tolist() for each in (values, view, replaced)),
+                training_cosines(encoder, [values, view], seed),
+                strict=True,
+            )
+        ]
+        return {
+            "kind": "vector", "way": "replaced", "count": kind.views.count, "of": values.shape[1], "names": names[:SHOWN],
+            "samples": samples,
+        }  # fmt: skip
