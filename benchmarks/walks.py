@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Trail:
         last: file and function whose ``when`` ("call" or "return") ends the walk.
         passed: folders that are left out.
         functions: names of the functions called, by file.
+        files: the file of each function, in the order of their first calls.
         callers: files that called a function of each file.
     """
 
@@ -44,6 +46,7 @@ class Trail:
     passed: tuple[str, ...] = PASSED
     functions: dict[str, set[str]] = field(default_factory=dict)
     callers: dict[str, set[str]] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """Notes a call, as `sys.setprofile` reports it."""
@@ -54,7 +57,9 @@ class Trail:
             above = list(house_frames(frame))
             imported = any(code.co_name == "<module>" for _, code in above) or function == "<module>"
             if not imported and not any(each.startswith(ASIDE) for each, _ in above):
-                self.functions.setdefault(name, set()).add(function)
+                if function not in self.functions.setdefault(name, set()):
+                    self.functions[name].add(function)
+                    self.files.append(name)
                 door = next((each for each, _ in above if not each.startswith(self.passed)), name)
                 self.callers.setdefault(name, set()).update({door} - {name})
         if event == self.when and (name, function) == self.last:
@@ -73,6 +78,12 @@ class Trail:
         ]
 
     @property
+    def returns(self) -> dict[str, int]:
+        """How often a function of a file is read after the reader has left the file, by file."""
+        entered = Counter(name for name, before in zip(self.files, [None, *self.files], strict=False) if name != before)
+        return {name: count - 1 for name, count in entered.most_common() if count > 1}
+
+    @property
     def back_and_forth(self) -> list[tuple[str, str]]:
         """Pairs of files that call each other."""
         return sorted(
@@ -87,6 +98,7 @@ class Trail:
         return {
             "files": len(self.functions),
             "functions": sum(map(len, self.functions.values())),
+            "returns": self.returns,
             "doors": self.doors,
             "back_and_forth": self.back_and_forth,
             "walk": {
@@ -240,15 +252,18 @@ def bench_walks(names: list[str], say: Callable[[str], None] = lambda text: None
 
 def render(result: dict[str, Any], files: bool = False) -> str:
     """Returns the counts as a table in Markdown; ``files`` also lists each walk."""
-    lines = ["| walk | files | functions | several doors | back and forth |", "|---|---|---|---|---|"]
+    lines = ["| walk | files | functions | returns | several doors | back and forth |", "|---|---|---|---|---|---|"]
     for walk in result.values():
-        counts = walk["files"], walk["functions"], len(walk["doors"]), len(walk["back_and_forth"])
+        counts = [walk["files"], walk["functions"], sum(walk["returns"].values())]
+        counts += [len(walk["doors"]), len(walk["back_and_forth"])]
         lines.append(f"| {walk['title']} | {' | '.join(map(str, counts))} |")
     for walk in result.values() if files else ():
         lines += ["", walk["title"]]
         for name, step in walk["walk"].items():
             several = "  several doors" if name in walk["doors"] else ""
-            lines.append(f"  {name}: {', '.join(step['functions'])}  from {', '.join(step['from']) or '—'}{several}")
+            again = f"  returns: {walk['returns'][name]}" if name in walk["returns"] else ""
+            callers = ", ".join(step["from"]) or "—"
+            lines.append(f"  {name}: {', '.join(step['functions'])}  from {callers}{several}{again}")
         lines += [f"  back and forth: {one} ⇄ {other}" for one, other in walk["back_and_forth"]]
     return "\n".join(lines)
 
@@ -262,7 +277,8 @@ def main(
 
     Counts every file of src/coulomb of which a function is called between two points of a run; imports do not count.
     Checks, figures and records (ground/, metrics/, training/record/, training/watching/) are left out, and on the way to a
-    batch also networks and views. Several doors: files that are called from several files of other folders. Back and forth:
+    batch also networks and views. Returns: how often a reader who reads each function when it is first called comes back to a
+    file that was left. Several doors: files that are called from several files of other folders. Back and forth:
     pairs of files that call each other.
     """
     with progress(as_json) as say:
