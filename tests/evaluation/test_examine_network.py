@@ -10,7 +10,8 @@ from coulomb.tables import open_source
 from coulomb.tables.sources.arrays import open_digits
 from coulomb.training.network import make_encoder
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Part, measure, prepare
+from coulomb.training.plan.facts import measure
+from coulomb.training.plan.prepare import Part, prepare
 
 
 def prepared(images, labels, **options):

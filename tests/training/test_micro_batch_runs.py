@@ -61,7 +61,7 @@ def test_a_run_is_that_of_the_whole_batch(digit_tree, tmp_path, quick, options):
 def test_parts_of_an_encoder_that_train(photos, tmp_path, monkeypatch, options):
     if "lora" in options["tune"]:
         pytest.importorskip("peft", reason="peft is not installed")
-    monkeypatch.setattr("coulomb.training.plan.plan.has_weights", lambda name: True)
+    monkeypatch.setattr("coulomb.training.plan.complete.has_weights", lambda name: True)
     options = {"encoder": "resnet10", "encoder_width": 8, "image_size": 16, "batch_size": 8, "epochs": 1} | options
     options |= PLAIN | {"lr": 0.01, "optimizer": "sgd", "norm_statistics": "frozen", "pulse": 1, "knn_every": 1}
     whole = coulomb.train(photos, out=tmp_path / "whole", **options)

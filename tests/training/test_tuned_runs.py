@@ -21,7 +21,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 @pytest.fixture(autouse=True)
 def weights(monkeypatch, request):
     """Takes the random weights of the encoder for trained ones, which are slow to load."""
-    monkeypatch.setattr("coulomb.training.plan.plan.has_weights", lambda name: True)
+    monkeypatch.setattr("coulomb.training.plan.complete.has_weights", lambda name: True)
     if "lora" in str(request.node.callspec.params if hasattr(request.node, "callspec") else ""):
         pytest.importorskip("peft", reason="peft is not installed")
 
@@ -186,7 +186,7 @@ def test_wrong_values_are_refused_and_leave_no_folder(photos, tmp_path, options,
     "options", [{"tune": "last:1"}, {"tune": "lora:2"}, {"stay_close": 0.1}, {"head_epochs": 1.0}], ids=str
 )
 def test_encoders_without_weights_are_trained_as_a_whole(photos, tmp_path, options, monkeypatch):
-    monkeypatch.setattr("coulomb.training.plan.plan.has_weights", lambda name: False)
+    monkeypatch.setattr("coulomb.training.plan.complete.has_weights", lambda name: False)
     name, value = next(iter(options.items()))
     with pytest.raises(InputError, match=rf"{name}={value!r}: encoder='resnet10' has random weights"):
         coulomb.train(photos, out=tmp_path / "run", **QUICK | options)
@@ -198,7 +198,9 @@ def test_encoders_without_weights_are_trained_as_a_whole(photos, tmp_path, optio
 @pytest.mark.parametrize("own", ["--tune lora:2 --stay-close 0.5 --head-epochs 0.5", "--tune last:1 --method byol"])
 def test_two_processes(photos, tmp_path, own):
     pytest.importorskip("peft", reason="peft is not installed")
-    script = "import coulomb.cli, coulomb.training.plan.plan as plan; plan.has_weights = lambda name: True; coulomb.cli.main()"
+    script = (
+        "import coulomb.cli, coulomb.training.plan.complete as c; c.has_weights = lambda name: True; coulomb.cli.main()"
+    )
     options = "--epochs 2 --batch-size 8 --encoder resnet10 --encoder-width 8 --image-size 16 --embedding-dim 8 --quiet"
     arguments = ["train", photos, "--out", tmp_path / "run", *options.split(), *own.split(), "--no-evaluate"]
     arguments += ["--devices", "2", "--accelerator", "cpu", "--workers", "0"]

@@ -23,7 +23,8 @@ from coulomb.tables import Samples
 from coulomb.tables.images import images_per_batch
 from coulomb.tables.workers import cores, progress_bar
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Part, arrange, measure
+from coulomb.training.plan.facts import measure
+from coulomb.training.plan.prepare import Part, arrange
 from coulomb.training.record.provenance import environment
 
 log = logging.getLogger("coulomb")

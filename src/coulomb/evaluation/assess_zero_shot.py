@@ -23,8 +23,9 @@ from coulomb.models.pair_encoder import PairEncoder
 from coulomb.tables import Source
 from coulomb.tables.workers import cores, progress_bar
 from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.facts import measure
 from coulomb.training.plan.given import data_name
-from coulomb.training.plan.prepare import Part, arrange, measure
+from coulomb.training.plan.prepare import Part, arrange
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.record.provenance import environment
 

@@ -24,10 +24,10 @@ from coulomb.models.image_network import require_images
 from coulomb.models.saving import load_encoder
 from coulomb.training.checkpoints import load_method
 from coulomb.training.frozen import add_adapter
-from coulomb.training.network import make_encoder, make_method, starting_encoder
+from coulomb.training.network import make_encoder, make_method, starting_encoder, tune_encoder
 from coulomb.training.order import position_tensor
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.plan import Plan, tune_encoder
+from coulomb.training.plan.plan import Plan
 from coulomb.training.plan.prepare import Part, Prepared, label_tensor
 from coulomb.training.record.folder import RunFolder
 

@@ -26,11 +26,12 @@ from coulomb.training.network import (
     make_method,
     set_micro_batch,
     starting_encoder,
+    tune_encoder,
 )
 from coulomb.training.order import ColumnViews
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, tune_encoder
+from coulomb.training.plan.plan import Plan
 from coulomb.training.plan.prepare import Prepared
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stay_close import StayClose

@@ -1,7 +1,9 @@
 """The encoder, the method and the classifier of a run, with reproducible initial weights."""
 
+import copy
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +20,12 @@ from coulomb.models.features import extract_features
 from coulomb.models.image_network import require_images
 from coulomb.models.micro_batches import batch_norms, require_size
 from coulomb.models.saving import DESCRIPTION
+from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code
 from coulomb.tables.images import normalization
 from coulomb.tables.split import class_probabilities
 from coulomb.training.plan.config import Config
+from coulomb.training.plan.facts import Facts
 from coulomb.training.plan.prepare import Prepared
 
 log = logging.getLogger("coulomb")
@@ -50,6 +54,29 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
         seed=derive_seed(config.seed, "encoder"),
         **config.encoder_options,
     )
+
+
+def blank_encoder(config: Config, facts: Facts, module: nn.Module | None) -> Encoder:
+    """Builds the encoder of a run with random weights, or a copy of the user's module; to check it or to time it.
+
+    Raises:
+        InputError: the options do not fit the encoder.
+    """
+    shared: dict[str, Any] = {"channels": facts.channels, "image_size": facts.image_size}
+    if module is None:
+        encoder = build_encoder(str(config.encoder), weights=False, **shared, **config.encoder_options)
+        encoder.config["name"] = str(config.encoder)  # for messages
+    else:
+        encoder = wrap_encoder(copy.deepcopy(module), **shared)
+    tune_encoder(config, encoder)
+    return encoder
+
+
+def tune_encoder(config: Config, encoder: Encoder) -> str:
+    """Freezes what the run does not train, see `coulomb.models.tuning.Tune.apply`; returns a sentence for the log."""
+    seed = derive_seed(config.seed, "lora")
+    trains = Tune.parse(config.tune).apply(encoder, norm_statistics=config.norm_statistics, seed=seed)
+    return f"tune={config.tune or 'all'}: {trains}"
 
 
 def pixel_statistics(prepared: Prepared) -> tuple[list[float], list[float]]:

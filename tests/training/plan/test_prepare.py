@@ -6,7 +6,8 @@ import pytest
 from coulomb.ground.errors import InputError
 from coulomb.tables import ArraySource, open_source, stratified_split
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import measure, open_data, prepare
+from coulomb.training.plan.facts import measure, open_data
+from coulomb.training.plan.prepare import prepare
 
 
 def pictures(count, height=16, width=16):
@@ -102,7 +103,7 @@ def test_headers_are_read_once_and_the_split_is_computed_once(monkeypatch):
     monkeypatch.setattr(source, "header", lambda index: read.append(index) or header(index))
     splits = []
     monkeypatch.setattr(
-        "coulomb.training.plan.prepare.stratified_split", lambda *a, **k: splits.append(a) or stratified_split(*a, **k)
+        "coulomb.training.plan.facts.stratified_split", lambda *a, **k: splits.append(a) or stratified_split(*a, **k)
     )
     prepared(Config(), source)
     assert sorted(read) == list(range(30))

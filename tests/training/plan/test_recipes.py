@@ -7,8 +7,8 @@ from coulomb.kinds.image.views import PRESETS
 from coulomb.methods import METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.backbones import BACKBONES
+from coulomb.training.plan.facts import Facts
 from coulomb.training.plan.plan import resolve
-from coulomb.training.plan.prepare import Facts
 from coulomb.training.plan.recipes import RECIPES, find_recipe
 
 KINDS = {

@@ -6,7 +6,7 @@ from coulomb.kinds.image.views import PRESETS, ViewSpec
 from coulomb.methods import METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.tuning import Tune
-from coulomb.training.plan.prepare import Facts
+from coulomb.training.plan.facts import Facts
 from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.recipes_from_weights import BY_METHOD, SHARED, from_weights
 from coulomb.training.plan.start import Start, shown_in_time

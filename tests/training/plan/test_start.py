@@ -14,9 +14,10 @@ from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
 from coulomb.tables import Survey, open_source, survey
 from coulomb.training.plan.config import Config
+from coulomb.training.plan.facts import measure
 from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.preflight import estimate, preflight, preview
-from coulomb.training.plan.prepare import decode, measure
+from coulomb.training.plan.prepare import decode
 from coulomb.training.plan.recipes_from_weights import SHARED
 from coulomb.training.plan.start import choose_start, photo_size, shown_in_time
 

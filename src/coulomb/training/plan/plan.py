@@ -6,7 +6,6 @@ recipe   →  of method and preset, overridden by the options: the complete `Con
 `Plan`   →  the configuration with everything that it names: tables, method, views
 """
 
-import copy
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,23 +15,18 @@ import numpy as np
 from torch import nn
 
 from coulomb.ground.errors import InputError, counted
-from coulomb.ground.randomness import derive_seed
 from coulomb.ground.text import first_few
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
-from coulomb.methods.options import SHARED, accepted_parameters, complete_options, short_name, used_options
-from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
-from coulomb.models.build import require_encoder, takes_norm, takes_width
-from coulomb.models.tuning import Tune
-from coulomb.models.user_code import is_user_code, with_absolute_path
+from coulomb.methods.options import short_name
 from coulomb.tables import Samples, Source
 from coulomb.tables.check_groups import group_finding, group_like
 from coulomb.tables.shards.blocks import Blocks
+from coulomb.training.plan.complete import check_encoder, complete
 from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.facts import Facts, measure, open_data
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.prepare import Facts, Prepared, arrange, decode, measure, open_data
-from coulomb.training.plan.recipes import find_recipe
-from coulomb.training.plan.recipes_from_weights import for_frozen, from_weights
+from coulomb.training.plan.prepare import Prepared, arrange, decode
 from coulomb.training.plan.resolved import Resolved, batches_per_epoch, count_processes
 from coulomb.training.plan.start import AUTO
 from coulomb.training.record.folder import RunFolder, free_folder, read_split, stored_bands
@@ -188,12 +182,12 @@ def resolve(options: Given | Mapping[str, Any], sources: Sources | None = None) 
     method = given.find_method(asked)
     sources = sources or open_data(asked, given.data, given.test)
     facts = measure(asked, *sources)
-    config = _complete(named, asked, method, facts, own_encoder=given.module is not None)
+    config = complete(named, asked, method, facts, own_encoder=given.module is not None)
     if method.needs_labels and facts.labeled == 0:
         raise InputError(
             f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
         )
-    _check_encoder(config, facts, given.module)
+    check_encoder(config, facts, given.module)
     if config.out is None:
         name = "whiten" if config.frozen_kind == "whiten" else short_name(config.method)
         config = replace(config, out=str(free_folder(sources[0].name, name)))
@@ -243,96 +237,6 @@ def _plan(config: Config, given: Given, sources: Sources, facts: Facts, processe
     return Plan(config, prepared, given.find_method(config), views, given.module, processes)
 
 
-def _complete(named: dict[str, Any], asked: Config, method: type[Method], facts: Facts, *, own_encoder: bool) -> Config:
-    """Completes the configuration: the recipe of method and preset, overridden by the options ``named``, here ``asked``."""
-    recipe = find_settings(asked.method, asked.preset, facts)
-    kind = Tune.parse(asked.tune or recipe.tune).frozen_kind
-    if kind is not None:
-        recipe, named = for_frozen(kind, recipe, named, facts.images, method.needs_labels)
-    taken = used_options(method) | ({"embedding_dim"} if kind == "whiten" else set())
-    if unused := [name for name in SHARED if name in named and name not in taken]:
-        log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(asked.method))
-    less: dict[str, Any] = {}  # what the recipe has for other epochs and another encoder
-    if "epochs" in named:  # a shorter run: at most a tenth of it is warm-up of any kind, with five live evaluations
-        less = {
-            "warmup_epochs": min(recipe.warmup_epochs, named["epochs"] / 10),
-            "head_epochs": min(recipe.head_epochs, named["epochs"] / 10),
-            "knn_every": max(1, min(recipe.knn_every or 1, named["epochs"] // 5)),
-        }
-    if named.get("encoder") and not own_encoder and not takes_norm(named["encoder"]):
-        less["encoder_width"] = None  # that of the recipe is for convnets and resnets
-    own_options = recipe.method_options | named.get("method_options", {})
-    views = recipe.view_options if asked.views is None else {}
-    nested = {
-        "method": with_absolute_path(asked.method) if is_user_code(asked.method) else asked.method,
-        "method_options": complete_options(asked.method, method, own_options),
-        "view_options": views | asked.view_options,
-    }
-    return replace(recipe, **less | named | nested)
-
-
-def _check_encoder(config: Config, facts: Facts, module: nn.Module | None) -> None:
-    """Raises `InputError` if the encoder does not exist, or an option does not fit it; before a folder is created."""
-    if module is None:
-        require_encoder(str(config.encoder))
-        if config.encoder_width is not None and not takes_width(config.encoder):
-            raise InputError(
-                f"encoder_width={config.encoder_width}: encoder={config.encoder!r} has no such option; leave it out"
-            )
-        if config.norm != "batch" and not takes_norm(config.encoder):
-            raise InputError(
-                f"norm={config.norm!r}: encoder={config.encoder!r} has no such option; leave it out, or use resnet18"
-            )
-        require_weights(config)
-    elif config.norm != "batch":
-        raise InputError(f"norm={config.norm!r}: your own encoder has its own norm layers; leave it out")
-    if config.tune not in (None, "all"):
-        blank_encoder(config, facts, module)
-
-
-def require_weights(config: Config) -> None:
-    """Raises `InputError` if an option keeps parts of the encoder as they are at the start, and they are random."""
-    if has_weights(config.encoder):
-        return
-    whole = {"tune": (None, "all"), "norm_statistics": ("moving",), "stay_close": (0,), "head_epochs": (0,)}
-    for name, values in whole.items():
-        if (value := getattr(config, name)) not in values:
-            raise InputError(
-                f"{name}={value!r}: encoder={config.encoder!r} has random weights, which are not worth keeping; "
-                f"leave {name} out, or start from weights, such as lite0"
-            )
-
-
-def find_settings(method: str, preset: str, facts: Facts) -> Config:
-    """Returns the recipe of a method and preset; with ``small``, an encoder with weights has a recipe of its own."""
-    if preset == "small" and facts.start.encoder is not None:
-        return from_weights(method, facts)
-    return find_recipe(method, preset)(facts)
-
-
-def blank_encoder(config: Config, facts: Facts, module: nn.Module | None) -> Encoder:
-    """Builds the encoder of a run with random weights, or a copy of the user's module; to check it or to time it.
-
-    Raises:
-        InputError: the options do not fit the encoder.
-    """
-    shared: dict[str, Any] = {"channels": facts.channels, "image_size": facts.image_size}
-    if module is None:
-        encoder = build_encoder(str(config.encoder), weights=False, **shared, **config.encoder_options)
-        encoder.config["name"] = str(config.encoder)  # for messages
-    else:
-        encoder = wrap_encoder(copy.deepcopy(module), **shared)
-    tune_encoder(config, encoder)
-    return encoder
-
-
-def tune_encoder(config: Config, encoder: Encoder) -> str:
-    """Freezes what the run does not train, see `coulomb.models.tuning.Tune.apply`; returns a sentence for the log."""
-    seed = derive_seed(config.seed, "lora")
-    trains = Tune.parse(config.tune).apply(encoder, norm_statistics=config.norm_statistics, seed=seed)
-    return f"tune={config.tune or 'all'}: {trains}"
-
-
 def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:
     """Returns the indices of the training images that the method uses: all, or with ``labeled_only`` those with a label.
 
@@ -348,11 +252,3 @@ def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray
             f"method={method.__name__!r}: needs labels, and none of the {len(indices)} training images has one"
         )
     return indices[labeled] if method.labeled_only else indices
-
-
-def matches_labels(method: type[Method]) -> bool:
-    """Returns True if the method's positives are the images of the same class in the batch (SupCon, triplets).
-
-    Methods with a center or a weight vector per class declare ``class_counts`` or ``num_classes`` instead.
-    """
-    return method.needs_labels and not {"class_counts", "num_classes"} & set(accepted_parameters(method)[0])

@@ -14,15 +14,19 @@ from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.randomness import generator, numpy_generator
 from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import contact_sheet, make_views
-from coulomb.methods.options import SHARED, build_method
+from coulomb.methods import Method
+from coulomb.methods.options import SHARED, accepted_parameters, build_method
 from coulomb.models import ViewRows
 from coulomb.tables import image_samples, open_source, render_check
 from coulomb.tables.check import Inspection, check, inspect_images
 from coulomb.tables.workers import cores
+from coulomb.training.network import blank_encoder
+from coulomb.training.plan.complete import find_settings
 from coulomb.training.plan.config import Config
+from coulomb.training.plan.facts import LARGEST, measure, open_data
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, blank_encoder, find_settings, matches_labels, resolve, views_left_out
-from coulomb.training.plan.prepare import LARGEST, measure, open_data, require_readable
+from coulomb.training.plan.plan import Plan, resolve, views_left_out
+from coulomb.training.plan.prepare import require_readable
 from coulomb.training.plan.start import SIDES
 
 LEAST, MOST, SECONDS = 3, 30, 5.0  # number of timed steps, and the time limit
@@ -254,6 +258,14 @@ def _training_text(planned: Plan, result: dict[str, Any]) -> str:
         f"time       about {_duration(training['training_seconds'])} of training ({training['note']})\n"
         f"memory     about {memory:.0f} MiB for a batch and the network, without the decoded images"
     )
+
+
+def matches_labels(method: type[Method]) -> bool:
+    """Returns True if the method's positives are the images of the same class in the batch (SupCon, triplets).
+
+    Methods with a center or a weight vector per class declare ``class_counts`` or ``num_classes`` instead.
+    """
+    return method.needs_labels and not {"class_counts", "num_classes"} & set(accepted_parameters(method)[0])
 
 
 def _duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from coulomb.ground.errors import InputError
 from coulomb.metrics.knn import default_neighbors
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Facts
+from coulomb.training.plan.facts import Facts
 
 Recipe = Callable[[Facts], Config]
 

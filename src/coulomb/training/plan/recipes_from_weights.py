@@ -6,7 +6,7 @@ from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Facts
+from coulomb.training.plan.facts import Facts
 from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.start import shown_in_time
 
