@@ -11,7 +11,7 @@ from torch import nn
 
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, has_weights, load_encoder, save_encoder
-from coulomb.models import lite0_weights as weights
+from coulomb.models import lite0 as weights
 from coulomb.models.lite0 import Lite0, convolution
 
 PHOTOS = Path(__file__).parents[2] / ".." / "shared" / "data" / "photos1000.parquet"

@@ -13,11 +13,11 @@ from coulomb.evaluation.assess_one_column import assess_single
 from coulomb.evaluation.pairs import Embedded, PairInputs, assess_pairs
 from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.randomness import numpy_generator
 from coulomb.models import Encoder
 from coulomb.models.names import is_local
 from coulomb.tables import Columns
-from coulomb.tables.workers import progress_bar
 from coulomb.training.encode_rows import encode_rows
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.folder import RunFolder

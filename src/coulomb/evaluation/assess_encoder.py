@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from coulomb.evaluation.assess import data_name, open_labeled
 from coulomb.evaluation.contestants import PIXELS, averaged, measure_features, measuring
 from coulomb.ground.errors import InputError
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.randomness import derive_seed
 from coulomb.kinds.image import OriginalImage
 from coulomb.metrics.evaluate import MEASUREMENTS
@@ -21,7 +22,7 @@ from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import open_published
 from coulomb.tables import Samples
 from coulomb.tables.images import images_per_batch
-from coulomb.tables.workers import cores, progress_bar
+from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import measure
 from coulomb.training.plan.prepare import Part, arrange

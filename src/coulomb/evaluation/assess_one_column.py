@@ -12,11 +12,11 @@ from coulomb.evaluation.one_column import UNTRAINED, ColumnInputs, Scored, asses
 from coulomb.evaluation.one_column_verdict import RAW_VALUES
 from coulomb.evaluation.previews import of_training, previews
 from coulomb.ground.files import write_atomically, write_json
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.inputs import Features
 from coulomb.models import Encoder
 from coulomb.models.vector_network import VectorNetwork
-from coulomb.tables.workers import progress_bar
 from coulomb.training.encode_rows import encode_rows
 from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.record.folder import RunFolder

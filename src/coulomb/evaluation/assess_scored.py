@@ -11,6 +11,7 @@ from coulomb.evaluation.one_column_verdict import BM25, RAW_VALUES
 from coulomb.evaluation.starting_tower import starting_tower
 from coulomb.ground.errors import InputError, counted, did_you_mean
 from coulomb.ground.files import write_json
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.text import safe_name, visible
 from coulomb.metrics.bm25_neighbors import bm25_similarities
 from coulomb.metrics.rows import cosines
@@ -22,7 +23,6 @@ from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.text_network import TextNetwork
 from coulomb.models.vector_network import VectorNetwork
 from coulomb.tables.scored import SCORES, ScoredPairs, open_scored_pairs
-from coulomb.tables.workers import progress_bar
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.given import data_name
 from coulomb.training.record.folder import RunFolder

@@ -11,6 +11,7 @@ from coulomb.evaluation.contestants import measure_features, measuring
 from coulomb.evaluation.starting_tower import starting_tower
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_json
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.text import safe_name, visible
 from coulomb.index.named_classes import check_prompts
 from coulomb.metrics.evaluate import MEASUREMENTS
@@ -21,7 +22,7 @@ from coulomb.models.encode import source_features
 from coulomb.models.image_encoder import ImageEncoder, with_check
 from coulomb.models.pair_encoder import PairEncoder
 from coulomb.tables import Source
-from coulomb.tables.workers import cores, progress_bar
+from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.facts import measure
 from coulomb.training.plan.given import data_name

@@ -14,6 +14,7 @@ from coulomb.evaluation.comparison import BASELINES, VIEWS, compare
 from coulomb.evaluation.drift import drift_figures
 from coulomb.evaluation.fine_tuning import LabeledImages, fine_tune
 from coulomb.ground.errors import InputError
+from coulomb.ground.progress import Progress, differences, progress_bar
 from coulomb.ground.randomness import derive_seed, generator
 from coulomb.ground.team import Team
 from coulomb.kinds.image.views import ViewMaker
@@ -24,7 +25,6 @@ from coulomb.models.classifier import Classifier
 from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.image_network import Normalization, require_images
 from coulomb.models.saving import random_encoder
-from coulomb.tables.workers import Progress, differences, progress_bar
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part, Prepared

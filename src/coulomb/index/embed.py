@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from coulomb.ground.progress import progress_bar
 from coulomb.index.folding import folded
 from coulomb.index.photos import PhotoKind, Photos, ReadOnce
 from coulomb.index.table import Photo
@@ -18,7 +19,6 @@ from coulomb.models import ImageNetwork
 from coulomb.models.encode import prepared_images
 from coulomb.models.features import embedded, frozen
 from coulomb.tables import Samples
-from coulomb.tables.workers import progress_bar
 
 
 class Embedded(NamedTuple):

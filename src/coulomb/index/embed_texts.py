@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from coulomb.ground.progress import progress_bar
 from coulomb.index.kinds import TEXTS
 from coulomb.index.texts import TextFacts, TextSource, describe_text, digest
 from coulomb.index.work import ZERO, Outcome, PartWriter
 from coulomb.models.text_encoder import TextEncoder
-from coulomb.tables.workers import progress_bar
 
 ROWS = 4096  # texts that are tokenized at a time
 

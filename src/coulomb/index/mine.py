@@ -12,6 +12,7 @@ from PIL import Image
 
 from coulomb.ground.errors import InputError, counted, did_you_mean
 from coulomb.ground.files import written
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
 from coulomb.metrics.mining import HardNegatives, hard_negatives
@@ -23,7 +24,7 @@ from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables import Columns
 from coulomb.tables.columns import Column, open_columns, parse_columns
 from coulomb.tables.source import EncodedSource
-from coulomb.tables.workers import cores, progress_bar
+from coulomb.tables.workers import cores
 
 PREFIX = "negative_"  # of the names of the columns that are added
 SHOWN = 12  # rows of either kind for a page

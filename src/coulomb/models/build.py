@@ -14,7 +14,7 @@ from coulomb.models.image_network import (
     assemble,
     require_architecture,
 )
-from coulomb.models.lite0_weights import PREPROCESSING, read_tensors, weights_file
+from coulomb.models.lite0 import PREPROCESSING, read_tensors, weights_file
 from coulomb.models.names import AT_WEIGHTS, is_local, is_published, names_weights
 from coulomb.models.published import OtherChannels, require_channels
 from coulomb.models.starting_weights import build_local, find

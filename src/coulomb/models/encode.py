@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.progress import differences, progress_bar
 from coulomb.kinds.image import Canvases, OriginalImage
 from coulomb.kinds.image.canvas import Canvas, canvas_size, margin_canvas
 from coulomb.kinds.image.picture import CorruptImage
@@ -19,7 +20,7 @@ from coulomb.models.features import extract_features
 from coulomb.tables import Samples, Source, image_samples, survey
 from coulomb.tables.images import BATCH_BYTES, WORKER_BYTES, images_per_batch
 from coulomb.tables.sources import open_files
-from coulomb.tables.workers import compute_in_workers, differences, progress_bar
+from coulomb.tables.workers import compute_in_workers
 
 Stores = list[tuple[Samples, list[int]]]  # images prepared in the same way, and their indices
 ROWS = 4_096  # images per row group of the Parquet file

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.text import visible
 from coulomb.kinds.image.bands import Bands
 from coulomb.kinds.image.canvas import Canvas
@@ -18,7 +19,6 @@ from coulomb.models.image_network import ImageNetwork, check_input
 from coulomb.models.named_encoder import NamedEncoder, finished
 from coulomb.tables import Source
 from coulomb.tables.sources import open_images
-from coulomb.tables.workers import progress_bar
 
 
 class ImageEncoder(NamedEncoder):

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import CoulombWarning, InputError, counted
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.text import visible
 from coulomb.kinds.text import TokenColumn
 from coulomb.models.features import frozen
 from coulomb.models.named_encoder import NamedEncoder, finished
 from coulomb.models.text_network import TextNetwork
 from coulomb.tables.columns import Column, open_columns
-from coulomb.tables.workers import progress_bar
 
 IMAGE_FILES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic")
 ROWS = 65_536  # texts per row group of the Parquet file

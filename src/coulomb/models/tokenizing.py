@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from coulomb.ground.errors import InputError
-from coulomb.kinds.text.column import reason_against
+from coulomb.kinds.text.tokens import reason_against
 
 VOCABULARY = 8192  # entries of a trained vocabulary, twice as many from MUCH_TEXT on
 MUCH_TEXT = 10_000_000  # characters

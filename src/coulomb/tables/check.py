@@ -10,6 +10,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from coulomb.ground.errors import InputError, counted
+from coulomb.ground.progress import track
 from coulomb.ground.text import first_few, visible
 from coulomb.kinds.image.bands import Bands
 from coulomb.kinds.image.picture import CorruptImage, Header, array_header
@@ -18,7 +19,7 @@ from coulomb.tables.check_labels import column_lines, label_findings, label_like
 from coulomb.tables.looks import unusual
 from coulomb.tables.source import Source
 from coulomb.tables.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarize, survey
-from coulomb.tables.workers import read_batches, split_batches, track
+from coulomb.tables.workers import read_batches, split_batches
 
 MISSING = "partly without values"
 MOST_LINES = 20  # of one list in the text; the dictionary holds all entries

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.progress import track
 from coulomb.kinds import Kind, Stack, UnreadableCell
 from coulomb.tables.table import Table
-from coulomb.tables.workers import Then, cores, no_change, read_batches, split_batches, track
+from coulomb.tables.workers import Then, cores, no_change, read_batches, split_batches
 
 Rows = Sequence[int] | np.ndarray | Tensor
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from coulomb.ground.errors import InputError, LostProcessError, counted
 from coulomb.ground.files import write_json
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.randomness import generator
 from coulomb.ground.reading import read_object, whole
 from coulomb.kinds import ViewsOf
@@ -23,7 +24,6 @@ from coulomb.metrics.rows import blocks
 from coulomb.models import Encoder
 from coulomb.models.features import frozen
 from coulomb.tables import Columns, Samples
-from coulomb.tables.workers import progress_bar
 from coulomb.training.order import position_tensor
 
 log = logging.getLogger("coulomb")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
+from coulomb.ground.progress import progress_bar
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.models import Encoder
 from coulomb.models.adapter import set_whitening
 from coulomb.models.features import frozen
 from coulomb.models.whitening import Moments, whitening
-from coulomb.tables.workers import progress_bar
 from coulomb.training.checkpoints import does_not_fit, method_state
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part

@@ -1,7 +1,6 @@
 """Texts: strings to token ids, padded stacks, and views: the same tokens, or some left out."""
 
-from coulomb.kinds.text.column import TokenColumn, tokenize
 from coulomb.kinds.text.text import LeftOutTokens, SameTokens, Text
-from coulomb.kinds.text.tokens import Tokens
+from coulomb.kinds.text.tokens import TokenColumn, Tokens, tokenize
 
 __all__ = ["LeftOutTokens", "SameTokens", "Text", "TokenColumn", "Tokens", "tokenize"]

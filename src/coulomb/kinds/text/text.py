@@ -12,8 +12,7 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.kinds.kind import Cell, UnreadableCell
 from coulomb.kinds.share import Share
-from coulomb.kinds.text.column import TokenColumn, reason_against
-from coulomb.kinds.text.tokens import Tokens
+from coulomb.kinds.text.tokens import TokenColumn, Tokens, reason_against
 
 LEFT_OUT = 0.5  # of the tokens; see docs/experiments/pairs.md
 

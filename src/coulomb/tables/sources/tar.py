@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.progress import progress_bar
 from coulomb.ground.text import portable, visible
 from coulomb.tables.labels import LABEL_COLUMNS, choose_label_column, read_labels
 from coulomb.tables.shards.addresses import short_names
@@ -21,7 +22,6 @@ from coulomb.tables.shards.tar import list_tar
 from coulomb.tables.sheet import Sheet
 from coulomb.tables.source import EncodedSource
 from coulomb.tables.texts import strings
-from coulomb.tables.workers import progress_bar
 
 IMAGE = "image"  # the column of images
 TABLE_THREADS = 32  # requests at the same time while tables are made; each is small

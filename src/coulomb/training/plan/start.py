@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, has_weights
-from coulomb.models.lite0_weights import PACKAGE, is_installed
+from coulomb.models.lite0 import PACKAGE, is_installed
 from coulomb.models.names import is_local
 from coulomb.models.saving import DESCRIPTION, read_description
 from coulomb.models.starting_weights import find

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import TQDMProgressBar
 
-from coulomb.kinds.text.column import TokenColumn
+from coulomb.kinds.text.tokens import TokenColumn
 from coulomb.tables import Samples
 from coulomb.tables.check import rounded_sentence
 from coulomb.training.order import TrainingBatch

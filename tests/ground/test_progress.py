@@ -7,7 +7,7 @@ import pytest
 
 import coulomb
 from coulomb.evaluation.contestants import measuring
-from coulomb.tables.workers import progress_bar, track
+from coulomb.ground.progress import progress_bar, track
 
 
 class Terminal(io.StringIO):
@@ -41,7 +41,7 @@ def test_no_progress_bar_without_a_terminal(capsys):
 @pytest.mark.parametrize("progress", [True, None, False])
 def test_long_tasks_print_lines_without_a_terminal(monkeypatch, caplog, progress):
     clock = [0.0]
-    monkeypatch.setattr("coulomb.tables.workers.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("coulomb.ground.progress.time.monotonic", lambda: clock[0])
     with caplog.at_level("INFO", "coulomb"), progress_bar(100, "reading", progress) as advance:
         for _ in range(100):
             clock[0] += 6
@@ -58,7 +58,7 @@ def test_long_tasks_print_lines_without_a_terminal(monkeypatch, caplog, progress
 
 def test_a_long_measurement_is_named_without_a_terminal(monkeypatch, caplog):
     clock = [0.0]
-    monkeypatch.setattr("coulomb.tables.workers.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("coulomb.ground.progress.time.monotonic", lambda: clock[0])
     with caplog.at_level("INFO", "coulomb"), progress_bar(2, "evaluating", True) as advance:
         doing = measuring(advance, "evaluating lite0")
         doing("kNN")

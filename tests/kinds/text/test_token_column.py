@@ -76,7 +76,7 @@ def test_cells_without_text_have_a_reason_and_no_tokens(cell, reason):
 
 
 def test_many_texts_are_tokenized_in_parts_and_reported(monkeypatch):
-    monkeypatch.setattr("coulomb.kinds.text.column.CHUNK", 3)
+    monkeypatch.setattr("coulomb.kinds.text.tokens.CHUNK", 3)
     done = []
     column = tokenize([*TEXTS, None, "a"], words(), longest=5, advance=done.append)
     assert done == [3, 3] and column.lengths.tolist() == [3, 1, 2, 5, 0, 1] and list(column.reasons) == [4]
