@@ -11,9 +11,9 @@ from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_json
 from coulomb.ground.reading import maybe, read_object, table
 from coulomb.training.launch import resume, start
-from coulomb.training.plan.plan import Plan, resolve
+from coulomb.training.plan.plan import Plan
 from coulomb.training.plan.preflight import estimate
-from coulomb.training.plan.resolve import AnyPlan
+from coulomb.training.plan.resolve import AnyPlan, resolve
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.measure import measure
 

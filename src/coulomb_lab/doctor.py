@@ -18,7 +18,7 @@ from coulomb.ground.randomness import numpy_generator
 from coulomb.kinds.image.views import OwnViews
 from coulomb.tables import open_source
 from coulomb.training.launch import start
-from coulomb.training.plan.plan import reopen
+from coulomb.training.plan.resolve import reopen
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.sick import CASES, SMALL, Case, plain
 

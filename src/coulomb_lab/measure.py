@@ -22,8 +22,8 @@ from coulomb.training.checkpoints import load_method
 from coulomb.training.network import make_encoder, make_method
 from coulomb.training.order import position_tensor
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.plan import Plan, reopen
-from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.plan import Part, Plan, Prepared
+from coulomb.training.plan.resolve import reopen
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.record.journal import read_metrics
 

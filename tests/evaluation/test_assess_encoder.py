@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import coulomb
 from coulomb.evaluation.assess_encoder import standardized
 from coulomb.ground.errors import InputError
-from coulomb.training.plan.plan import resolve
+from coulomb.training.plan.resolve import resolve
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

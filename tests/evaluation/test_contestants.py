@@ -17,7 +17,7 @@ from coulomb.models.features import extract_features
 from coulomb.models.image_network import Normalization
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Samples
-from coulomb.training.plan.plan import reopen
+from coulomb.training.plan.resolve import reopen
 from coulomb.training.record.folder import RunFolder
 
 QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}

@@ -11,7 +11,7 @@ from coulomb.tables.sources.arrays import open_digits
 from coulomb.training.network import make_encoder
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import measure
-from coulomb.training.plan.prepare import Part, prepare
+from coulomb.training.plan.plan import Part, prepare
 
 
 def prepared(images, labels, **options):

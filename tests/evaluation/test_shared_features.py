@@ -11,7 +11,7 @@ from coulomb.evaluation.contestants import Contestant
 from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder
 from coulomb.tables import image_samples, open_source
-from coulomb.training.plan.prepare import Part
+from coulomb.training.plan.plan import Part
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 9])

@@ -16,7 +16,7 @@ from coulomb.models import build_encoder, load_encoder
 from coulomb.models.encode import canvas_for, embed_to_parquet
 from coulomb.tables import ArraySource, open_source
 from coulomb.tables.sources import open_images
-from coulomb.training.plan.plan import reopen
+from coulomb.training.plan.resolve import reopen
 
 KINDS = ("rgb", "palette", "sixteen", "rgba", "rotated", "cmyk", "gray", "jpeg", "two", "square")
 OPTIONS = {"epochs": 1, "batch_size": 4, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}

@@ -14,7 +14,7 @@ from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import require_weights, run_path
-from coulomb.training.plan.plan import reopen
+from coulomb.training.plan.resolve import reopen
 from coulomb.training.run import Run
 
 SIDE = 48

@@ -12,8 +12,8 @@ from coulomb.tables import image_samples, open_source
 from coulomb.tables.bands import find_bands
 from coulomb.tables.check import check, inspect_images
 from coulomb.tables.survey import survey
-from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.preflight import preflight
+from coulomb.training.plan.resolve import resolve
 
 tifffile = pytest.importorskip("tifffile")
 

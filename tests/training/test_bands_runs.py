@@ -17,7 +17,7 @@ from coulomb.kinds.image.views import plain_view
 from coulomb.report import build_report
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.facts import measure, open_data
-from coulomb.training.plan.plan import reopen
+from coulomb.training.plan.resolve import reopen
 from coulomb.training.record.folder import RunFolder, stored_bands
 
 tifffile = pytest.importorskip("tifffile")

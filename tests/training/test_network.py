@@ -13,8 +13,7 @@ from coulomb.tables import image_samples, open_source
 from coulomb.training.network import linear_classifier, make_method, predictions
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import Facts
-from coulomb.training.plan.plan import find_training_images
-from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.plan import Part, Prepared, find_training_images
 
 
 def prepared(labels, train=range(10)):

@@ -22,7 +22,7 @@ from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.facts import measure, open_data
 from coulomb.training.plan.given import Given, data_name
-from coulomb.training.plan.prepare import prepare
+from coulomb.training.plan.plan import prepare
 from coulomb.training.plan.resolve import AnyPlan
 from coulomb.training.record.folder import RunFolder, stored_bands
 from coulomb.training.record.journal import read_metrics

@@ -25,7 +25,7 @@ from coulomb.tables.images import images_per_batch
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import measure
-from coulomb.training.plan.prepare import Part, arrange
+from coulomb.training.plan.plan import Part, arrange
 from coulomb.training.record.provenance import environment
 
 log = logging.getLogger("coulomb")

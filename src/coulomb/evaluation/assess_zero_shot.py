@@ -26,7 +26,7 @@ from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.facts import measure
 from coulomb.training.plan.given import data_name
-from coulomb.training.plan.prepare import Part, arrange
+from coulomb.training.plan.plan import Part, arrange
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.record.provenance import environment
 

@@ -27,7 +27,7 @@ from coulomb.models.image_network import Normalization, require_images
 from coulomb.models.saving import random_encoder
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.plan import Part, Prepared
 from coulomb.training.record.folder import RunFolder
 
 log = logging.getLogger("coulomb")

@@ -9,7 +9,7 @@ from torch import Tensor
 from coulomb.metrics.geometry import drift
 from coulomb.metrics.inputs import unit_vectors
 from coulomb.metrics.retention import linear_cka, recovered
-from coulomb.training.plan.prepare import Part
+from coulomb.training.plan.plan import Part
 
 LEAST = 4  # images
 Extract = Callable[[Part], tuple[Tensor, np.ndarray]]

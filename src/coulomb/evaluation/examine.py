@@ -19,8 +19,7 @@ from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.nearest import nearest_by_cosine
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan
-from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.plan import Part, Plan, Prepared
 from coulomb.training.plan.resolve import AnyPlan, reopen_run
 from coulomb.training.record.folder import RunFolder, read_data, read_evaluation
 from coulomb.training.record.journal import read_metrics

@@ -27,8 +27,7 @@ from coulomb.training.frozen import add_adapter
 from coulomb.training.network import make_encoder, make_method, starting_encoder, tune_encoder
 from coulomb.training.order import position_tensor
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.plan import Plan
-from coulomb.training.plan.prepare import Part, Prepared, label_tensor
+from coulomb.training.plan.plan import Part, Plan, Prepared, label_tensor
 from coulomb.training.record.folder import RunFolder
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder

@@ -15,7 +15,7 @@ from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import numpy_generator
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.rank import effective_rank
-from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.plan import Part, Prepared
 
 log = logging.getLogger("coulomb")
 

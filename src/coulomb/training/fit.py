@@ -31,8 +31,7 @@ from coulomb.training.network import (
 from coulomb.training.order import ColumnViews
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan
-from coulomb.training.plan.prepare import Prepared
+from coulomb.training.plan.plan import Plan, Prepared
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals

@@ -13,7 +13,7 @@ from coulomb.models.features import frozen
 from coulomb.models.whitening import Moments, whitening
 from coulomb.training.checkpoints import does_not_fit, method_state
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Part
+from coulomb.training.plan.plan import Part
 
 log = logging.getLogger("coulomb")
 

@@ -26,7 +26,7 @@ from coulomb.tables.images import normalization
 from coulomb.tables.split import class_probabilities
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import Facts
-from coulomb.training.plan.prepare import Prepared
+from coulomb.training.plan.plan import Prepared
 
 log = logging.getLogger("coulomb")
 

@@ -10,8 +10,8 @@ from PIL import Image
 import coulomb
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.training.plan import preflight as module
-from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.preflight import estimate, preflight
+from coulomb.training.plan.resolve import resolve
 
 SMALL = {"encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}
 

@@ -7,7 +7,7 @@ from coulomb.ground.errors import InputError
 from coulomb.tables import ArraySource, open_source, stratified_split
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import measure, open_data
-from coulomb.training.plan.prepare import prepare
+from coulomb.training.plan.plan import prepare
 
 
 def pictures(count, height=16, width=16):

@@ -8,8 +8,8 @@ from coulomb.methods import METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.backbones import BACKBONES
 from coulomb.training.plan.facts import Facts
-from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.recipes import RECIPES, find_recipe
+from coulomb.training.plan.resolve import resolve
 
 KINDS = {
     "digits": Facts(1797, 16, 1, 1797, digits=True, fast_bf16=True, survey=None, split=None),

@@ -15,10 +15,10 @@ from coulomb.models import build_encoder, save_encoder
 from coulomb.tables import Survey, open_source, survey
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import measure
-from coulomb.training.plan.plan import resolve
+from coulomb.training.plan.plan import decode
 from coulomb.training.plan.preflight import estimate, preflight, preview
-from coulomb.training.plan.prepare import decode
 from coulomb.training.plan.recipes_from_weights import SHARED
+from coulomb.training.plan.resolve import resolve
 from coulomb.training.plan.start import choose_start, photo_size, shown_in_time
 
 PHOTOS = Survey(2000, 512, 200.0, 160.0, 160.0, (160, 300), (160, 300), {"RGB": 512}, 0, 3, "uint8", uniform=False)

@@ -25,8 +25,8 @@ from coulomb.training.plan.complete import find_settings
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import LARGEST, measure, open_data
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, resolve, views_left_out
-from coulomb.training.plan.prepare import require_readable
+from coulomb.training.plan.plan import Plan, require_readable, views_left_out
+from coulomb.training.plan.resolve import resolve
 from coulomb.training.plan.start import SIDES
 
 LEAST, MOST, SECONDS = 3, 30, 5.0  # number of timed steps, and the time limit

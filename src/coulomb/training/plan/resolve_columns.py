@@ -49,7 +49,7 @@ def resolve_columns(options: Given | Mapping[str, Any]) -> ColumnsPlan:
 def reopen_columns(
     folder: RunFolder, options: Given | Mapping[str, Any] | None = None, *, trains: bool = False
 ) -> ColumnsPlan:
-    """Returns the plan of an existing run on columns; see `coulomb.training.plan.plan.reopen`.
+    """Returns the plan of an existing run on columns; see `coulomb.training.plan.resolve.reopen`.
 
     Raises:
         InputError: the data or the split changed, or an object is missing.

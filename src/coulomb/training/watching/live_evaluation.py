@@ -21,7 +21,7 @@ from coulomb.metrics.similarities import separation, similarity_histogram, view_
 from coulomb.models import Encoder
 from coulomb.models.features import extract_features, frozen
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.plan import Part, Prepared
 from coulomb.training.record.journal import Journal
 
 SPECTRUM = 64  # singular values that are written

@@ -16,7 +16,7 @@ from coulomb.kinds.text.tokens import TokenColumn
 from coulomb.tables import Samples
 from coulomb.tables.check import rounded_sentence
 from coulomb.training.order import TrainingBatch
-from coulomb.training.plan.prepare import require_readable
+from coulomb.training.plan.plan import require_readable
 from coulomb.training.record.journal import Journal, read_metrics
 
 log = logging.getLogger("coulomb")
@@ -131,7 +131,7 @@ class CorruptImages(pl.Callback):
         self.stores: list[Samples] = []
         self.allowed = allowed
         self.reasons: dict[int, dict[int, str]] = {}
-        self.named: dict[int, set[int]] = {}  # by `coulomb.training.plan.prepare.decode`
+        self.named: dict[int, set[int]] = {}  # by `coulomb.training.plan.plan.decode`
         for store in stores:
             self.watch(store)
 
