@@ -6,7 +6,6 @@ recipe   →  of method and preset, overridden by the options: the complete `Con
 `Plan`   →  the configuration with everything that it names: tables, method, views
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,8 +23,6 @@ from coulomb.training.plan.resolved import count_processes
 from coulomb.training.plan.start import AUTO
 from coulomb.training.record.folder import RunFolder, free_folder, read_split, stored_bands
 from coulomb.training.record.provenance import changed, fingerprints
-
-log = logging.getLogger("coulomb")
 
 AnyPlan = Plan | ColumnsPlan
 
