@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from coulomb.ground.errors import counted
 from coulomb.ground.reading import read_json, table
 from coulomb.report.pages.numbers import signed
 from coulomb_lab.arms import Arm, Settings
@@ -47,8 +48,12 @@ def summarize_plane(rows: Rows, settings: Settings) -> dict[str, Any]:
     notes = [
         "Alignment: mean ‖x − y‖² of two views of held-out images; uniformity: log mean e^(−2‖x − x'‖²). Lower is better for "
         "both. Constant embeddings are at (0, 0), near where training starts. Arrows point to the end of training.",
-        f"{len(others)} runs of other experiments on the same data in this folder are included.",
     ]
+    if others:
+        are = "is" if len(others) == 1 else "are"
+        notes.append(
+            f"{counted(len(others), 'run')} of other experiments on the same data in this folder {are} included."
+        )
     return summary(claims, charts=charts, notes=notes, tables=[_end_table(others, key)] if others else [])
 
 

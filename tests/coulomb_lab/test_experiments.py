@@ -162,6 +162,9 @@ def test_alignment_and_uniformity(tmp_path):
     claims, judged = held("alignment-uniformity", rows, Settings(quick=True, out=tmp_path))
     assert set(claims.values()) == {True}
     assert judged["charts"][0]["series"][0]["points"] == [(0.0, 0.0), (-1.0, 0.1), (-2.0, 0.2)]
+    assert judged["notes"][1].startswith("1 run of other experiments") and judged["notes"][1].endswith("is included.")
+    _, alone = held("alignment-uniformity", rows, Settings(quick=True, out=tmp_path / "new"))
+    assert not any("other experiments" in note for note in alone["notes"])
     assert correlation_claim({k: rows[k] for k in list(rows)[:3]}, "few_5", "both", "").holds is None
     turned = {name: {**row, "uniformity": -row["uniformity"]} for name, row in rows.items()}
     assert correlation_claim(turned, "few_5", "uniformity", "").holds is False
