@@ -10,7 +10,7 @@ from torch import nn
 from coulomb.ground.randomness import generator
 from coulomb.kinds import Kind
 from coulomb.kinds.text import LeftOutTokens, Text
-from coulomb.kinds.text.column import truncating
+from coulomb.kinds.text.tokens import truncating
 from coulomb.models import Encoder
 from coulomb.models.build_text import build_text_encoder, require_text_encoder
 from coulomb.models.names import is_local, is_published, names_weights
