@@ -37,7 +37,7 @@ class Trail:
         last: file and function whose ``when`` ("call" or "return") ends the walk.
         passed: folders that are left out.
         functions: names of the functions called, by file.
-        files: the file of each function, in the order of their first calls.
+        steps: depth, file and name of each function, in the order of their first calls.
         callers: files that called a function of each file.
     """
 
@@ -46,7 +46,7 @@ class Trail:
     passed: tuple[str, ...] = PASSED
     functions: dict[str, set[str]] = field(default_factory=dict)
     callers: dict[str, set[str]] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
+    steps: list[tuple[int, str, str]] = field(default_factory=list)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """Notes a call, as `sys.setprofile` reports it."""
@@ -59,7 +59,7 @@ class Trail:
             if not imported and not any(each.startswith(ASIDE) for each, _ in above):
                 if function not in self.functions.setdefault(name, set()):
                     self.functions[name].add(function)
-                    self.files.append(name)
+                    self.steps.append((len(above), name, function))
                 door = next((each for each, _ in above if not each.startswith(self.passed)), name)
                 self.callers.setdefault(name, set()).update({door} - {name})
         if event == self.when and (name, function) == self.last:
@@ -80,7 +80,8 @@ class Trail:
     @property
     def returns(self) -> dict[str, int]:
         """How often a function of a file is read after the reader has left the file, by file."""
-        entered = Counter(name for name, before in zip(self.files, [None, *self.files], strict=False) if name != before)
+        files = [name for _, name, _ in self.steps]
+        entered = Counter(name for name, before in zip(files, [None, *files], strict=False) if name != before)
         return {name: count - 1 for name, count in entered.most_common() if count > 1}
 
     @property
@@ -105,6 +106,7 @@ class Trail:
                 name: {"functions": sorted(functions), "from": sorted(self.callers[name])}
                 for name, functions in self.functions.items()
             },
+            "steps": self.steps,
         }
 
 
@@ -250,8 +252,8 @@ def bench_walks(names: list[str], say: Callable[[str], None] = lambda text: None
     return result
 
 
-def render(result: dict[str, Any], files: bool = False) -> str:
-    """Returns the counts as a table in Markdown; ``files`` also lists each walk."""
+def render(result: dict[str, Any], files: bool = False, order: bool = False) -> str:
+    """Returns the counts as a table in Markdown; ``files`` also lists the files of each walk, ``order`` its functions."""
     lines = ["| walk | files | functions | returns | several doors | back and forth |", "|---|---|---|---|---|---|"]
     for walk in result.values():
         counts = [walk["files"], walk["functions"], sum(walk["returns"].values())]
@@ -265,12 +267,19 @@ def render(result: dict[str, Any], files: bool = False) -> str:
             callers = ", ".join(step["from"]) or "—"
             lines.append(f"  {name}: {', '.join(step['functions'])}  from {callers}{several}{again}")
         lines += [f"  back and forth: {one} ⇄ {other}" for one, other in walk["back_and_forth"]]
+    for walk in result.values() if order else ():
+        lines += ["", walk["title"]]
+        least = min(depth for depth, *_ in walk["steps"])
+        lines += [f"{'  ' * (1 + depth - least)}{function}  {name}" for depth, name, function in walk["steps"]]
     return "\n".join(lines)
 
 
 def main(
     walk: Annotated[list[str] | None, typer.Option(help=f"a walk, may be repeated: {', '.join(WALKS)}")] = None,
     files: Annotated[bool, typer.Option("--files", help="also list the files and functions of each walk")] = False,
+    order: Annotated[
+        bool, typer.Option("--order", help="also list the functions in the order of their first calls")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Count the files that a reader passes on the way of small real runs.
@@ -283,8 +292,8 @@ def main(
     """
     with progress(as_json) as say:
         result = bench_walks(walk or list(WALKS), say)
-    show(result, as_json, lambda result: render(result, files))
+    show(result, as_json, lambda result: render(result, files, order))
 
 
 if __name__ == "__main__":
-    command(main, "", "--walk photos --files")
+    command(main, "", "--walk photos --order")

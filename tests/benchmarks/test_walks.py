@@ -15,6 +15,9 @@ def test_a_walk_goes_from_the_loss_to_the_engine():
     assert "similarity/tiles.py" not in walk["doors"]  # files of its own folder call it
     assert not any(name.startswith("ground/") for name in walk["walk"])
     assert "NTXentLoss.forward" in render(result, files=True)
+    order = render(result, order=True).splitlines()
+    assert order.index("  NTXentLoss.forward  losses/ntxent.py") < order.index("    scale_of  losses/temperature.py")
+    assert walk["returns"]["similarity/tiles.py"] > 1 and "losses/ntxent.py" not in walk["returns"]
 
 
 @pytest.mark.slow

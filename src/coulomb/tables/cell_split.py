@@ -285,9 +285,3 @@ def shared_cells(train: Ids, test: Ids, names: Names, *, alike: Sequence[Any] | 
     return SharedCells(
         tuple(names), tuple(inside.sum(axis=0).tolist()), int(pairs.sum()), len(some), len(test), some[:5]
     )
-
-
-def require_no_shared_cells(train: Ids, test: Ids, names: Names) -> None:
-    """Raises `InputError` if a test row shares a cell with a training row; see `shared_cells`."""
-    if (sentence := shared_cells(train, test, names).sentence()) is not None:
-        raise InputError(f"{sentence}; remove these rows from one of the sets")
