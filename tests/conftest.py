@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import warnings
 
 import hypothesis
@@ -17,6 +18,8 @@ from summary import pytest_terminal_summary  # noqa: F401
 # An example is slow when other work takes the cores, which says nothing about the code.
 hypothesis.settings.register_profile("coulomb", deadline=None)
 hypothesis.settings.load_profile("coulomb")
+
+os.fsync = lambda file: None  # waits for the disk, up to 15 ms per file, in case the power fails, which no test does
 
 
 def pytest_xdist_auto_num_workers():

@@ -64,7 +64,7 @@ def open_app(open_session):
 
 @pytest.fixture(scope="module")
 def browser():
-    with opened() as made:
+    with opened("http://127.0.0.1/") as made:
         yield made
 
 

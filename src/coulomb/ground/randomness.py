@@ -27,6 +27,17 @@ def numpy_generator(seed: int, *purpose: int | str) -> np.random.Generator:
     return np.random.default_rng(derive_seed(seed, *purpose))
 
 
+def seed_layers(device: torch.device, seed: int, *purpose: int | str) -> None:
+    """Seeds the global generators of the CPU and of ``device``, from which layers such as dropout draw.
+
+    `torch.manual_seed` does so for every kind of device, and formats the call stack for each that is absent.
+    """
+    value = derive_seed(seed, *purpose)
+    torch.default_generator.manual_seed(value)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(value)
+
+
 @contextmanager
 def seeded_initialization(seed: int, *purpose: int | str) -> Iterator[None]:
     """Context in which modules are initialized from ``seed`` and ``purpose``; restores the global random state.

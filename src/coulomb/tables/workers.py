@@ -58,11 +58,12 @@ def read_batches(
 ) -> Iterator[Any]:
     """Yields ``then(dataset.__getitems__(batch))`` for every batch, in order.
 
-    At most ``workers`` processes read, never more than there are cores or batches; 0 reads in this process. Their number
-    does not change the result. ``then`` is called by the process that has read the batch, see `compute_in_workers`.
+    At most ``workers`` processes read, never more than there are cores or batches; 0 reads in this process, as does a
+    single batch. Their number does not change the result. ``then`` is called by the process that has read the batch, see
+    `compute_in_workers`.
     """
     workers = min(workers, cores(), len(batches))
-    if workers <= 0:
+    if workers <= 0 or len(batches) == 1:
         for batch in reading_ahead(dataset, batches, complete=False):
             yield then(dataset.__getitems__(list(batch)))  # type: ignore[attr-defined]
         return

@@ -213,8 +213,10 @@ OBSERVER = "lightning.fabric.strategies.launchers.subprocess_script"
 def quiet_lightning() -> Iterator[None]:
     """Hides Lightning's log messages below WARNING, and warnings that the user cannot act on."""
     logging.getLogger(OBSERVER).setLevel(logging.WARNING)  # for good
+    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("lightning.")]
+    # Loggers without a level of their own follow these two; to set a level costs a walk over all loggers.
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    loggers += [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("lightning.")]
+    loggers += [logger for logger in known if logger.level and logger not in loggers]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.WARNING)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_atomically
-from coulomb.ground.randomness import derive_seed
+from coulomb.ground.randomness import seed_layers
 from coulomb.methods import Method
 from coulomb.models import ViewRows
 from coulomb.models.tuning import HeadFirst
@@ -90,8 +90,7 @@ class ContrastiveTraining(pl.LightningModule):
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
         config, weight, penalty = self.config, self.weight(batch), self.stay_close
         images = batch.share.total - len(batch.failed) * self.trainer.world_size
-        # Dropout and similar layers draw from the global generator: seed it by the step, too.
-        torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
+        seed_layers(self.device, config.seed, "step", batch_idx, self.global_rank)
         views = draw_views(self.views, batch, seed=config.seed, step=batch_idx, rank=self.global_rank)
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
         views_seen: AbstractContextManager[Seen] = nullcontext([])

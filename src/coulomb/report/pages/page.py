@@ -1,6 +1,7 @@
 """Templates, styles and scripts become one HTML file that needs no network."""
 
 import base64
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -33,6 +34,29 @@ class ChartList:
         return chart, len(self.readouts) - 1
 
 
+def _part(room: str, name: str) -> str:
+    """Returns the text of a file of ``room``, or of the parts that all rooms share."""
+    path = resources.files(room).joinpath("parts", name)
+    if not path.is_file():
+        path = resources.files("coulomb.report.pages").joinpath("parts", name)
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def _environment(room: str, filters: tuple[tuple[str, Any], ...]) -> jinja2.Environment:
+    """Returns the templates of ``room``, which are compiled once per process."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(functools.partial(_part, room)),
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters |= {name: getattr(numbers, name) for name in FORMATS} | dict(filters)
+    return environment
+
+
 def render_page(
     room: str,
     template: str,
@@ -58,25 +82,11 @@ def render_page(
         styles, scripts: file names, added to the shared ones.
         filters: Jinja filters besides the formats of `coulomb.report.pages.numbers`.
     """
-
-    def load(name: str) -> str:
-        path = resources.files(room).joinpath("parts", name)
-        if not path.is_file():
-            path = resources.files("coulomb.report.pages").joinpath("parts", name)
-        return path.read_text(encoding="utf-8")
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(load),
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {name: getattr(numbers, name) for name in FORMATS} | dict(filters or {})
+    load = functools.partial(_part, room)
     code = "\n".join(load(name).replace('"use strict";\n', "") for name in (*SHARED_SCRIPTS, *scripts))
     script = f'"use strict";\n(() => {{\n{code}}})();\n'
-    return environment.get_template(template).render(
+    page = _environment(room, tuple((filters or {}).items())).get_template(template)
+    return page.render(
         **content,
         style=Markup("".join(map(load, ("page.css", *styles)))),
         script=Markup(script),
