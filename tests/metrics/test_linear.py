@@ -8,7 +8,15 @@ from sklearn.linear_model import LogisticRegression
 
 from coulomb.ground.errors import InputError
 from coulomb.metrics import linear
-from coulomb.metrics.linear import FEW_SHOT_C, class_orders, few_shot, fit_logistic, linear_probe, predict_from_few
+from coulomb.metrics.linear import (
+    FEW_SHOT_C,
+    class_orders,
+    few_shot,
+    fit_few,
+    fit_logistic,
+    linear_probe,
+    predict_from_few,
+)
 
 
 def gaussians(n, seed, dim=8, classes=4, noise=1.5):
@@ -177,16 +185,28 @@ def test_few_shot_refuses_one_class():
         few_shot(x, np.where(y == 1, 1, -1), test_x, test_y)
 
 
-def test_fit_in_the_span_of_the_rows():
-    """The fit in the span of the rows predicts what the fit on all features does."""
-
+@pytest.mark.parametrize(("rows", "features"), [(12, 40), (40, 12)], ids=["fewer rows than features", "more rows"])
+@pytest.mark.parametrize("labels", [[0, 1, 2], [3, 7], [1, 4, 5, 9]], ids=str)
+def test_a_fit_to_few_rows_is_that_of_scikit_learn(rows, features, labels):
     draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(12, 40, generator=draw), torch.arange(12) % 3
-    test_x = torch.randn(500, 40, generator=draw)
+    x, y = torch.randn(rows, features, generator=draw), torch.tensor(labels)[torch.arange(rows) % len(labels)]
+    test_x = torch.randn(500, features, generator=draw)
     whole, _ = fit_logistic(x, y, FEW_SHOT_C)
     predicted, converged = predict_from_few(x, y, test_x)
     assert converged
     assert (predicted.numpy() == whole.predict(test_x.numpy())).mean() > 0.99
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_optimum_of_few_rows_is_that_of_scikit_learn(classes):
+    x, y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % classes  # classes overlap
+    model, _ = fit_logistic(torch.from_numpy(x), torch.from_numpy(y), 0.3)
+    weights, bias, converged = fit_few(x, y, 0.3)
+    assert converged
+    scores = x @ weights + bias
+    theirs = model.decision_function(x)
+    theirs = np.stack([0 * theirs, theirs], axis=1) if classes == 2 else theirs
+    np.testing.assert_allclose(scores - scores[:, :1], theirs - theirs[:, :1], atol=2e-3)
 
 
 def test_one_label_for_each_of_many_classes_is_no_warning():

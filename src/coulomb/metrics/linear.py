@@ -237,5 +237,45 @@ def predict_from_few(x: Tensor, y: Tensor, test_x: Tensor) -> tuple[Tensor, bool
     if len(x) < x.shape[1]:
         basis, _ = torch.linalg.qr(x.T)
         x, test_x = x @ basis, test_x @ basis
-    model, converged = fit_logistic(x, y, FEW_SHOT_C)
-    return torch.from_numpy(model.predict(test_x.numpy())), converged
+    classes, codes = y.unique(return_inverse=True)
+    weights, bias, converged = fit_few(x.numpy(), codes.numpy(), FEW_SHOT_C)
+    return classes[torch.from_numpy(test_x.numpy() @ weights + bias).argmax(dim=1)], converged
+
+
+def fit_few(x: np.ndarray, y: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Returns weights [F,C], biases [C] and whether L-BFGS converged, of the classifier that `fit_logistic` fits.
+
+    With few rows, checks of scikit-learn take most of its time.
+
+    Args:
+        x: features [n,F].
+        y: classes 0, 1, …, [n].
+        C: weight of Σ cross-entropy beside ‖W‖²/2.
+    """
+    from scipy.optimize import minimize
+
+    rows, classes = np.arange(len(x)), int(y.max()) + 1
+    # Of two classes scikit-learn fits the difference w of the weights, with the penalty ‖w‖²/2: twice that of ±w/2.
+    decay = (2 if classes == 2 else 1) / (C * len(x))
+    x = np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean over rows of the cross-entropy and the penalty, and its gradient."""
+        weights = flat.reshape(-1, classes).astype(x.dtype)
+        logits = x @ weights
+        logits -= logits.max(axis=1, keepdims=True)
+        own = logits[rows, y]
+        shares = np.exp(logits, out=logits)
+        sums = shares.sum(axis=1, keepdims=True)
+        shares /= sums
+        shares[rows, y] -= 1
+        gradient = x.T @ shares / len(x)
+        weights[-1] = 0  # biases are not penalized
+        gradient += decay * weights
+        value = np.log(sums).mean(dtype=float) - own.mean(dtype=float) + decay / 2 * float(np.vdot(weights, weights))
+        return float(value), gradient.ravel().astype(float)
+
+    options = {"maxiter": ITERATIONS, "maxls": 50, "gtol": 1e-4, "ftol": 64 * np.finfo(float).eps}
+    found = minimize(objective, np.zeros(x.shape[1] * classes), method="L-BFGS-B", jac=True, options=options)
+    weights = found.x.reshape(-1, classes).astype(x.dtype)
+    return weights[:-1], weights[-1], found.status == 0
