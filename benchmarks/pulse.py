@@ -9,7 +9,7 @@ from benchmarks.command import Json, command, show
 from benchmarks.timing import interleaved, medians
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 from coulomb.methods import METHODS
 from coulomb.models import ViewRows, build_encoder
 from coulomb.training.order import TrainingBatch

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
@@ -38,10 +39,26 @@ class Cell:
     rounded: bool = False
 
 
+@dataclass(frozen=True)
+class Share:
+    """The part of a larger batch that a process has, for random draws that do not depend on the number of processes.
+
+    Attributes:
+        rows: positions of its samples in the whole batch, int64 [b], ascending.
+        total: samples in the whole batch.
+
+    >>> Share(torch.tensor([0, 1]), total=4).total
+    4
+    """
+
+    rows: Tensor
+    total: int
+
+
 class ViewsOf(Protocol):
     """Views of the stacks of a kind.
 
-    Views with a true attribute ``by_row`` take one more argument, ``share`` (`coulomb.kinds.share.Share`): they draw the
+    Views with a true attribute ``by_row`` take one more argument, ``share``, a `Share`: they draw the
     parameters of a sample by its place in the batch of all processes, so that the draws do not depend on their number.
     """
 

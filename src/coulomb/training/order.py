@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator, numpy_generator
 from coulomb.kinds import ViewsOf
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 from coulomb.models import ViewRows
 from coulomb.models.towers import join
 from coulomb.tables import Batch, Samples

@@ -4,7 +4,7 @@ import torch
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 from coulomb.kinds.text import LeftOutTokens, Tokens
 from coulomb.kinds.text.text import uniform
 

@@ -5,7 +5,7 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
 from coulomb.kinds import UnreadableCell
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 from coulomb.kinds.vector import StoredRows, StoredViews, Vector
 
 

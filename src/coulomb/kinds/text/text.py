@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 
 from coulomb.ground.errors import InputError
-from coulomb.kinds.kind import Cell, UnreadableCell
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Cell, Share, UnreadableCell
 from coulomb.kinds.text.tokens import TokenColumn, Tokens, reason_against
 
 LEFT_OUT = 0.5  # of the tokens; see docs/experiments/pairs.md

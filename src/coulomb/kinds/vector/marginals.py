@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 from coulomb.kinds.vector.vector import Vectors
 
 REPLACED = 0.6  # of the values of a view, as in the paper

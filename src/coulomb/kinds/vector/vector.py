@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.kinds.kind import Cell, UnreadableCell
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Cell, Share, UnreadableCell
 from coulomb.kinds.stack import Stack
 
 SHOWN = 4  # values in a preview

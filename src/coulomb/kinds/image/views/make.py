@@ -15,7 +15,7 @@ from coulomb.kinds.image.views.geometry import Geometry
 from coulomb.kinds.image.views.pixels import Blur, Color, Cutout, Intensity, Noise, Solarize
 from coulomb.kinds.image.views.spec import PRESETS, ViewSpec, check_fields
 from coulomb.kinds.image.views.uniforms import Uniforms
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 
 Operation = Callable[[Tensor, slice], Tensor]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from coulomb.kinds.share import Share
+from coulomb.kinds.kind import Share
 
 CROP_TRIES = 10
 
