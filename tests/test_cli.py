@@ -353,3 +353,26 @@ def test_the_options_of_a_run_are_grouped(tmp_path):
     shown = coulomb("train", "--help", cwd=tmp_path).stdout
     panels = [line.split()[1] for line in shown.splitlines() if line.startswith("╭─")]
     assert panels == ["Arguments", "Options", "Data", "Method", "Optimization", "Views", "Run", "Evaluation"]
+
+
+@pytest.mark.slow
+def test_from_pictures_with_captions_to_a_search_by_words(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    for number in range(24):
+        image = Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8))
+        image.save(tmp_path / "photos" / f"{number}.png")
+        (tmp_path / "photos" / f"{number}.txt").write_text(f"picture {number} of noise")
+    options = ("--encoder", "image=convnet,caption=static-random", "--epochs", 1, "--batch-size", 8, "--no-evaluate")
+    trained = coulomb("train", "photos", "--columns", "image,caption", *options, "--out", "my run", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    assert "coulomb index photos/ --encoder 'my run', then coulomb browse photos.index" in trained.stdout
+    assert trained.stdout.splitlines()[-1] == "run folder: my run"
+    indexed = coulomb("index", "photos/", "--encoder", "my run", cwd=tmp_path)
+    assert indexed.returncode == 0, indexed.stderr
+    found = coulomb("search", "photos.index", "--text", "picture 3 of noise", "--top", 2, cwd=tmp_path)
+    assert found.returncode == 0 and len(found.stdout.splitlines()) == 2
+    scored = "\n".join(f"picture {a},picture {a % 5},{a}" for a in range(9))
+    (tmp_path / "sts.csv").write_text(f"first,second,score\n{scored}\n")
+    measured = coulomb("evaluate", "my run", "--pairs", "sts.csv", cwd=tmp_path)
+    assert measured.returncode == 0 and "9 pairs of sts.csv (first, second, score)" in measured.stdout

@@ -3,6 +3,7 @@
 import inspect
 import json
 import logging
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,9 @@ def _train(given: dict[str, Any]) -> None:
         verdict = run.evaluation.get("verdict") or {}
         say(verdict_lines(run.doctor, verdict.get("next", ())))
         say(f"report: {run.report}")
+    if isinstance(run, coulomb.PairRun) and run.has_kind("image") and run.has_kind("text"):
+        folder = shlex.quote(str(run.path))
+        say(f"search images by words: coulomb index photos/ --encoder {folder}, then coulomb browse photos.index")
     say(f"run folder: {run.path}")
 
 
