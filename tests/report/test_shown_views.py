@@ -59,6 +59,14 @@ def test_damaged_views_are_a_sentence(tmp_path, views):
     assert 'href="#views"' not in render_report(run)
 
 
+def test_the_speed_is_of_texts_or_vectors(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": step, "epoch": 1, "loss": 1.0, "images_per_second": 50}) + "\n" for step in (1, 2))
+    )
+    page = render_report(run_with(tmp_path, TEXT))
+    assert "texts per second" in page and "images per second" not in page
+
+
 def test_without_the_file_there_is_no_section(tmp_path):
     run = run_with(tmp_path, TEXT)
     (tmp_path / "views.json").unlink()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
@@ -188,7 +188,7 @@ def pair_groups(first: str, second: str) -> dict[str, list[SmallChart]]:
         "Negatives and gradients": [
             small for small in GROUPS["Negatives and gradients"] if "train_positive_similarity" not in small.curves
         ],
-        "Optimizer": [small for small in GROUPS["Optimizer"] if "images_per_second" not in small.curves],
+        "Optimizer": GROUPS["Optimizer"],
     }
     of_pairs["Negatives and gradients"] += [
         SmallChart(
@@ -200,15 +200,16 @@ def pair_groups(first: str, second: str) -> dict[str, list[SmallChart]]:
         ),
         SmallChart("Temperature", "τ", "Learned. Low: the hardest negatives count.", {"temperature": ""}),
     ]
-    of_pairs["Optimizer"].append(
-        SmallChart("Speed", "pairs per second", "Training throughput.", {"images_per_second": ""})
-    )
     return of_pairs
 
 
 def small_charts(run: RunData) -> list[tuple[str, list[Chart]]]:
     """Returns (heading, charts) of every group that has a chart."""
     groups = pair_groups(*run.columns) if run.columns else {name: list(members) for name, members in GROUPS.items()}
+    groups["Optimizer"] = [
+        replace(small, meaning=f"{run.rows_are}s per second") if "images_per_second" in small.curves else small
+        for small in groups["Optimizer"]
+    ]
     shown = {key for members in groups.values() for small in members for key in small.curves}
     groups["Other metrics of the method"] = _own_charts(run, shown)
     if not run.columns and knn_chart(run) is None:  # then view retrieval is a large chart
