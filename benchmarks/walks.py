@@ -169,7 +169,7 @@ def write_pairs(photos: list[Path], path: Path) -> None:
 
 TRAINING = ("training/module.py", "ContrastiveTraining.training_step")
 LOSS = ("training/module.py", "ContrastiveTraining.checked_loss")
-QUIET: dict[str, Any] = {"epochs": 1, "evaluate": False, "progress": False}
+QUIET: dict[str, Any] = {"epochs": 1, "workers": 0, "evaluate": False, "progress": False}  # workers are not recorded
 PHOTO_RUN = QUIET | {"batch_size": 30, "image_size": 32}
 
 
