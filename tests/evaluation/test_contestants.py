@@ -17,6 +17,7 @@ from coulomb.models.features import extract_features
 from coulomb.models.image_network import Normalization
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Samples
+from coulomb.tables.workers import split_batches
 from coulomb.training.plan.resolve import reopen
 from coulomb.training.record.folder import RunFolder
 
@@ -225,6 +226,8 @@ def test_images_that_are_not_cached_are_read_by_workers(run, monkeypatch, pixels
         return decode(self, positions)
 
     monkeypatch.setattr(Samples, "_read_cells", counted)
+    # A single batch would be read in this process.
+    monkeypatch.setattr("coulomb.tables.samples.split_batches", lambda samples, size: split_batches(samples, 3))
     part.images.workers, part.images._stacks = 2, None
     features, _ = found.features(part)
     torch.testing.assert_close(features, expected)
