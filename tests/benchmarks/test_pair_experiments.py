@@ -1,10 +1,12 @@
 """The experiments on pairs: gains over the same queries, and the rows of each setting of repeated captions."""
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from benchmarks.glosses import gains
+from benchmarks.glosses import gains, topics_found
 from benchmarks.repeated_captions import LANGUAGES, QUEUE, Keys, training_rows
 
 
@@ -12,6 +14,15 @@ def test_gains_are_paired():
     found = gains([1, 1, 5, 20], [2, 1, 5, 20])
     assert found["R@1"] == pytest.approx((0.25, 1.96 * 0.5 / 2)) and found["R@10"] == (0, 0)
     assert found["mrr"][0] == pytest.approx(0.5 / 4)
+
+
+def test_topics_are_those_of_the_nearest_training_definitions(tmp_path):
+    rows = {"train": (["a", "b", "c"] * 10, [4, 7, 9] * 10), "held_out": (["a", "b", "c", "a"], [4, 9, 9, 4])}
+    task = {name: str(tmp_path / f"{name}.parquet") for name in rows}
+    for name, (glosses, topics) in rows.items():
+        pq.write_table(pyarrow.table({"gloss": glosses, "topic": topics}), task[name])
+    right = topics_found(task, lambda texts: torch.eye(3)[["abc".index(text) for text in texts]])
+    assert right.tolist() == [True, False, True, True]
 
 
 def test_rows_of_each_setting():
