@@ -25,7 +25,7 @@ def entry(against, trained, baseline, of=("knn", "linear", "few_shot"), half=0.0
         (0.7, {"starting_point": 0.6, "bm25": 0.5}, "adapting_helped", "Training beyond MiniLM helped"),
         (0.7, {"starting_point": 0.6, "bm25": 0.7}, "adapting_helped", "Training beyond MiniLM helped"),
         (0.7, {"starting_point": 0.6, "bm25": 0.8}, "worse_than_bm25", "Worse than BM25"),
-        (0.7, {"starting_point": 0.695, "bm25": 0.5}, "use_starting_point", "Use MiniLM as they are"),
+        (0.7, {"starting_point": 0.695, "bm25": 0.5}, "use_starting_point", "Use MiniLM without training"),
         (0.7, {"starting_point": 0.8, "bm25": 0.5}, "adapting_hurt", "Training made MiniLM worse"),
         (0.7, {"untrained": 0.3, "raw_values": 0.5}, "learned_well", "The encoder learned well"),
         (0.7, {"untrained": 0.3, "raw_values": 0.65}, "learned_something", "The encoder learned something"),

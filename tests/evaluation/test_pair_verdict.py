@@ -39,7 +39,7 @@ def compared(trained, **baselines):
         (0.5, {"linear_map": 0.49, "chance": 0.03}, "use_starting_point", "Use CLIP with a linear map"),
         (0.5, {"linear_map": 0.6, "chance": 0.03}, "adapting_hurt", "Worse than CLIP with a linear map"),
         # The stronger of both forms of the untouched towers decides.
-        (0.5, {"starting_point": 0.49, "linear_map": 0.3}, "use_starting_point", "Use CLIP as they are"),
+        (0.5, {"starting_point": 0.49, "linear_map": 0.3}, "use_starting_point", "Use CLIP without training"),
         (0.5, {"starting_point": 0.2, "linear_map": 0.6}, "adapting_hurt", "Worse than CLIP with a linear map"),
         (0.5, {"starting_point": 0.6, "linear_map": 0.3}, "adapting_hurt", "Training made CLIP worse"),
         (0.5, {"starting_point": 0.2, "linear_map": 0.3, "bm25": 0.5}, "adapting_helped", "Training beyond CLIP helped"),

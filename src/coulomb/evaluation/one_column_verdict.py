@@ -125,7 +125,7 @@ def _title(level: Level, comparison: Sequence[Mapping[str, Any]], start: str) ->
     return {
         Level.NOT_JUDGED: "There is nothing to judge by",
         Level.ADAPTING_HELPED: f"Training beyond {start} helped",
-        Level.USE_STARTING_POINT: f"Use {start} as they are",
+        Level.USE_STARTING_POINT: f"Use {start} without training",
         Level.ADAPTING_HURT: f"Training made {start} worse",
         Level.LEARNED_WELL: "The encoder learned well",
         Level.LEARNED_SOMETHING: "The encoder learned something",

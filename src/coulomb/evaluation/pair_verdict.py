@@ -119,7 +119,7 @@ def baseline_names(weights: str = "") -> dict[str, str]:
     """Returns the name of each baseline in sentences."""
     start = weights or "the published weights"
     return {
-        START: f"{start} as they are",
+        START: f"{start} without training",
         LINEAR_MAP: f"{start} with the best linear map",
         UNTRAINED: "untrained towers with the best linear map",
         BM25: "BM25",
@@ -150,7 +150,7 @@ def _title(level: Level, comparison: Sequence[Mapping[str, Any]], weights: str) 
     mapped = deciding_pair(comparison)["against"] == LINEAR_MAP
     return {
         Level.ADAPTING_HELPED: f"Training beyond {weights} helped",
-        Level.USE_STARTING_POINT: f"Use {weights} {'with a linear map' if mapped else 'as they are'}",
+        Level.USE_STARTING_POINT: f"Use {weights} {'with a linear map' if mapped else 'without training'}",
         Level.ADAPTING_HURT: f"Worse than {weights} with a linear map" if mapped else f"Training made {weights} worse",
         Level.LEARNED_WELL: "The towers learned well",
         Level.LEARNED_SOMETHING: "The towers learned something",

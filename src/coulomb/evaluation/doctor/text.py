@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coulomb.evaluation.doctor.rule import SICK, UNKNOWN, WARNING, WELL
+from coulomb.ground.errors import counted
 from coulomb.ground.reading import finite
 
 MARKS = {SICK: "✗", WARNING: "!"}
@@ -40,7 +41,7 @@ def summary(diagnosis: dict[str, Any]) -> str:
 
 
 def verdict_lines(diagnosis: dict[str, Any], steps: Sequence[str] = ()) -> str:
-    """Returns the summary, two lines per verdict and one per reason for missing checks, for the end of a training.
+    """Returns the summary, two lines per verdict, and where to read why checks are missing, for the end of a training.
 
     ``steps``: those of the evaluation's verdict, which are printed above; a remedy that repeats them is left out.
     """
@@ -49,11 +50,8 @@ def verdict_lines(diagnosis: dict[str, Any], steps: Sequence[str] = ()) -> str:
         lines.append("  " + headline(verdict))
         if not repeats(verdict["remedy"], steps):
             lines.append(f"    What to do: {verdict['remedy']}")
-    reasons: dict[str, list[str]] = {}
-    for check in diagnosis["checked"]:
-        if check["state"] == UNKNOWN:
-            reasons.setdefault(check["why"], []).append(check["name"])
-    lines += [f"  not checked: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    if missing := sum(check["state"] == UNKNOWN for check in diagnosis["checked"]):
+        lines.append(f"  {counted(missing, 'check was', 'checks were')} not made: `coulomb doctor RUN` says why")
     return "\n".join(lines)
 
 
