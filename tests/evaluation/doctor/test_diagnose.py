@@ -203,5 +203,7 @@ def test_a_remedy_that_is_printed_above_is_not_repeated():
 def test_the_end_of_a_training_counts_the_missing_checks_and_the_doctor_lists_them():
     found = diagnose(evidence())
     unknown = [each for each in found["checked"] if each["state"] == "unknown"]
-    assert verdict_lines(found).splitlines()[-1] == f"  {len(unknown)} checks were not made: `coulomb doctor RUN` says why"
+    assert (
+        verdict_lines(found).splitlines()[-1] == f"  {len(unknown)} checks were not made: `coulomb doctor RUN` says why"
+    )
     assert unknown and all(each["name"] in render(found) and each["why"] in render(found) for each in unknown)
