@@ -1,7 +1,7 @@
 """Calls of other libraries beside the calls here, and how their values differ: ``python -m benchmarks.translations``.
 
 Each row of the pages "From …" of the guide is here. Both calls are executed as they are printed, where the library is
-installed; tests/docs/test_translations.py compares every row with its formula as a double loop as well.
+installed; tests/benchmarks/test_translations.py compares every row with its formula as a double loop as well.
 """
 
 import importlib.util
