@@ -11,8 +11,8 @@ from torch import nn
 
 import coulomb
 from coulomb.ground.errors import InputError
+from coulomb.kinds import Share
 from coulomb.kinds.image import Canvases
-from coulomb.kinds.image.views import Share
 from coulomb.models import build_encoder, load_encoder
 from coulomb.tables import image_samples
 from coulomb.tables.sources.arrays import ArraySource

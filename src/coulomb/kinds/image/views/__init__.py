@@ -8,12 +8,10 @@ from coulomb.kinds.image.views.canvas import plain_view
 from coulomb.kinds.image.views.describe import contact_sheet
 from coulomb.kinds.image.views.make import OwnViews, TakingTurns, ViewMaker, Views, make_views, views_from_config
 from coulomb.kinds.image.views.spec import PRESETS, ViewSpec
-from coulomb.kinds.kind import Share
 
 __all__ = [
     "PRESETS",
     "OwnViews",
-    "Share",
     "TakingTurns",
     "ViewMaker",
     "ViewSpec",
