@@ -42,7 +42,7 @@ def push(
         name: name of the repository, ``user/name``; created if needed.
         commit_message: of the commit.
         private: whether a repository that is created here is private; default: as the account says.
-        token: of the hub; default: that of ``hf auth login``.
+        token: of the hub; default: the one of ``hf auth login``.
         branch: to commit to, created if needed; default: main.
         create_pr: propose the commit as a pull request.
 

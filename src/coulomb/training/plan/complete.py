@@ -39,7 +39,7 @@ def complete(named: dict[str, Any], asked: Config, method: type[Method], facts: 
             "knn_every": max(1, min(recipe.knn_every or 1, named["epochs"] // 5)),
         }
     if named.get("encoder") and not own_encoder and not takes_norm(named["encoder"]):
-        less["encoder_width"] = None  # that of the recipe is for convnets and resnets
+        less["encoder_width"] = None  # the recipe's width is for convnets and resnets
     own_options = recipe.method_options | named.get("method_options", {})
     views = recipe.view_options if asked.views is None else {}
     nested = {
