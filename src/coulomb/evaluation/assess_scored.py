@@ -66,14 +66,12 @@ def assess_scored(
     cells, (first, second) = pairs.table.columns[column], pairs.places
     read, cut = np.ones(len(cells), bool), 0
     features: dict[str, np.ndarray] = {}
-    with progress_bar(len(networks) * len(cells), f"evaluating {opened.name}", progress) as advance:
-        for name, network in networks.items():
-            if isinstance(network, TextNetwork):
-                features[name], known, cut = _of_texts(TextEncoder(network, opened.name), cells, advance)
-                read &= known
-            else:
-                features[name] = _of_vectors(network, cells, opened.name)
-                advance(len(cells))
+    for name, network in networks.items():
+        if isinstance(network, TextNetwork):
+            features[name], known, cut = _of_texts(TextEncoder(network, opened.name), cells, progress)
+            read &= known
+        else:
+            features[name] = _of_vectors(network, cells, opened.name)
     kept = np.flatnonzero(read[first] & read[second])
     if len(kept) < FEWEST:
         raise InputError(f"{visible(pairs.table.name)}: only {counted(len(kept), 'pair')} have texts with known tokens")
@@ -176,21 +174,14 @@ def _open(data: Any, column: str, kind: str, columns: str | Sequence[str] | None
     return pairs
 
 
-def _of_texts(encoder: TextEncoder, cells: Sequence[str], advance: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def _of_texts(encoder: TextEncoder, cells: Sequence[str], progress: bool) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns features [n, F], which texts have tokens, [n], and how many were cut; equal texts are encoded once."""
-    texts = list(cells)
-    distinct = list(dict.fromkeys(texts))
-    place = {text: number for number, text in enumerate(distinct)}
-    at = np.fromiter((place[text] for text in texts), np.int64, len(texts))
-    tokens = encoder.encoder.tokenize(distinct)
-    usable = np.array([row for row in range(len(distinct)) if row not in tokens.reasons], np.int64)
-    features = np.zeros((len(distinct), encoder.encoder.feature_dim), np.float32)
-    if len(usable):
-        kept = encoder.encoder.tokenize([distinct[row] for row in usable])
-        features[usable] = encoder.encode_tokens(kept, BATCH).numpy()
-    advance(len(texts))
-    known = np.isin(np.arange(len(distinct)), usable)
-    return features[at], known[at], int(tokens.cut.sum())
+    place: dict[str, int] = {}
+    at = np.fromiter((place.setdefault(text, len(place)) for text in cells), np.int64, len(cells))
+    with progress_bar(2 * len(place), f"evaluating {encoder.name}", progress) as advance:
+        tokens = encoder.encoder.tokenize(list(place), advance)
+        features = encoder.encode_tokens(tokens, BATCH, advance).numpy()
+    return features[at], tokens.lengths[at] > 0, int(tokens.cut.sum())
 
 
 @torch.no_grad()

@@ -107,7 +107,9 @@ class TextEncoder(NamedEncoder):
     def encode_tokens(
         self, column: TokenColumn, batch_size: int, advance: Callable[[int], object] = lambda texts: None
     ) -> Tensor:
-        """Returns the features [N, F] of texts as tokens; texts of similar lengths are computed together.
+        """Returns the features [N, F] of texts as tokens, zeros for texts without tokens.
+
+        Texts of similar lengths are computed together.
 
         Args:
             column: of ``encoder.tokenize``.
@@ -116,8 +118,11 @@ class TextEncoder(NamedEncoder):
         """
         encoder = self.encoder
         device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
-        features = torch.empty(len(column), encoder.feature_dim)
+        features = torch.zeros(len(column), encoder.feature_dim)
         order = np.argsort(column.lengths, kind="stable")
+        empty = int((column.lengths == 0).sum())
+        order = order[empty:]
+        advance(empty)
         with frozen(encoder):
             for first in range(0, len(order), batch_size):
                 rows = order[first : first + batch_size]
