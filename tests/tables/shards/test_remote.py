@@ -175,9 +175,11 @@ def test_listings_that_fsspec_keeps_are_forgotten(monkeypatch):
     kept: dict = {}
     files = Listing()
     monkeypatch.setattr(remote, "file_system", lambda url: files)
-    files.pipe_file("/bucket/x.tar", b"1")
-    before = stamp("memory://bucket/x.tar")
-    files.pipe_file("/bucket/x.tar", b"22")
-    assert stamp("memory://bucket/x.tar") == before
-    forget_listings("memory://bucket/x.tar")
-    assert stamp("memory://bucket/x.tar").size == 2 and list_matches("memory://bucket/*") == ["memory:///bucket/x.tar"]
+    files.pipe_file("/listings/x.tar", b"1")
+    before = stamp("memory://listings/x.tar")
+    files.pipe_file("/listings/x.tar", b"22")
+    assert stamp("memory://listings/x.tar") == before
+    forget_listings("memory://listings/x.tar")
+    assert stamp("memory://listings/x.tar").size == 2 and list_matches("memory://listings/*") == [
+        "memory:///listings/x.tar"
+    ]

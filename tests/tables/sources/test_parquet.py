@@ -15,7 +15,6 @@ from coulomb.kinds.image.picture import CorruptImage
 from coulomb.kinds.text import Text
 from coulomb.tables import Samples, open_source
 from coulomb.tables.columns import open_columns
-from coulomb.tables.shards import remote
 from range_server import range_server
 from shards_made import make_shards, png
 
@@ -25,6 +24,8 @@ def square(value):
     Image.new("L", (4, 4), value).save(out, "PNG")
     return out.getvalue()
 
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "cifar10-jpeg-test.parquet"
 
@@ -178,12 +179,6 @@ def test_real_cifar():
 
 
 NAMES = "train-{0..1}.parquet"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("COULOMB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture

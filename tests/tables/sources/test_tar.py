@@ -23,14 +23,9 @@ from coulomb.training.order import RunLoader, RunOrder
 from range_server import range_server
 from shards_made import make_shards, png
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 NAMES = "train-{0000..0003}.tar"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("COULOMB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
-    return tmp_path / "cache"
 
 
 @pytest.fixture
