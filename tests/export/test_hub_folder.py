@@ -45,6 +45,7 @@ EVALUATION = {
         ("convnet", {"width": 8, "norm": "group"}),
         ("vit", {"width": 32, "depth": 2, "heads": 2, "size": 30}),
         ("lite0-random", {"adapter": "whitening"}),
+        ("lite0-stages-random", {}),
     ],
     ids=str,
 )

@@ -19,7 +19,7 @@ def randomize_norms(encoder):
             nn.init.normal_(module.bias, generator=draw)
 
 
-@pytest.mark.parametrize("name", ["lite0-random", "resnet10", "convnet"])
+@pytest.mark.parametrize("name", ["lite0-random", "lite0-stages-random", "resnet10", "convnet"])
 def test_features_are_the_same_and_the_encoder_keeps_its_norms(name):
     encoder = build_encoder(name, channels=3, image_size=32)
     randomize_norms(encoder)

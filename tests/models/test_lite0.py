@@ -53,11 +53,27 @@ def test_saved_folder_needs_neither_package_nor_network(tmp_path, monkeypatch):
     assert loaded.preprocessing == encoder.preprocessing and loaded.name == "lite0"
 
 
+@needs_package
+def test_features_of_stages_are_means_of_their_maps_before_those_of_lite0():
+    plain, stages = (build_encoder(name, channels=3, image_size=64).eval() for name in ("lite0", "lite0-stages"))
+    maps = {}
+    for number, block in enumerate(plain.backbone._blocks):
+        block.register_forward_hook(lambda block, inputs, output, number=number: maps.update({number: output}))
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        features, expected = stages(images), plain(images)
+    assert features.shape == (2, stages.feature_dim) == (2, 1664)
+    assert torch.equal(features[:, -1280:], expected)
+    ends = [number for number in range(15) if maps[number].shape[1] != maps[number + 1].shape[1]][-3:]
+    assert torch.equal(features[:, :384], torch.cat([maps[number].mean(dim=(2, 3)) for number in ends], dim=1))
+
+
 def test_random_weights_are_the_same_architecture():
     one = build_encoder("lite0", channels=3, image_size=64, weights=False, mean=[0.5] * 3, std=[0.1] * 3)
     two = build_encoder("lite0-random", channels=3, image_size=64, mean=[0.5] * 3, std=[0.1] * 3)
     assert one.name == two.name == "lite0-random" and one.preprocessing is None
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+    assert build_encoder("lite0-stages", channels=3, image_size=64, weights=False).name == "lite0-stages-random"
     assert sum(p.numel() for p in one.parameters()) == 4_652_008 - 1_281_000  # published, without the classifier
     torch.testing.assert_close(one.normalize.std.flatten(), torch.full((3,), 0.1))
 

@@ -11,7 +11,7 @@ from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models import ImageNetwork, backbones, lite0
 from coulomb.models.adapter import UnitLinear
 from coulomb.models.backbones import ConvNet, ResNet, ViT
-from coulomb.models.lite0 import Lite0
+from coulomb.models.lite0 import Lite0, Lite0Stages
 from coulomb.models.preprocessing import Preprocessing
 
 HEAD = """import functools, io, pathlib
@@ -208,7 +208,10 @@ def _network(encoder: ImageNetwork) -> tuple[list[str], str] | None:
         return [source(backbones.Block), source(ViT)], f"ViT({shared}image_size={size}{listed})"
     if isinstance(backbone, Lite0):
         parts = [lite0.SameConv2d, lite0.convolution, lite0.norm, lite0.InvertedResidual, Lite0]
-        return [f"STAGES = {lite0.STAGES}", *map(source, parts)], f"Lite0({shared}image_size={size})"
+        if isinstance(backbone, Lite0Stages):
+            parts.append(Lite0Stages)
+        constants = [f"STAGES = {lite0.STAGES}", f"ENDS = {lite0.ENDS}"]
+        return [*constants, *map(source, parts)], f"{type(backbone).__name__}({shared}image_size={size})"
     return None
 
 

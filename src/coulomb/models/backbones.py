@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError
-from coulomb.models.lite0 import Lite0
+from coulomb.models.lite0 import Lite0, Lite0Stages
 
 SMALL_IMAGE = 64  # pixels; up to this size, a 7×7 stride-2 stem and a max-pool discard most of the image
 
@@ -350,6 +350,8 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "vit": ViT,
     "lite0": Lite0,
     "lite0-random": Lite0,
+    "lite0-stages": Lite0Stages,
+    "lite0-stages-random": Lite0Stages,
 }
 LARGEST = {"depth": 128, "stages": 8}  # an untrusted description must not keep the machine busy for hours
 LARGEST_SIZE = 65536

@@ -20,7 +20,8 @@ from coulomb.models.published import OtherChannels, require_channels
 from coulomb.models.starting_weights import build_local, find
 from coulomb.models.stem import PHOTO, adapt, adapts
 
-RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the same architecture without
+# Names of encoders with weights → the same architecture without.
+RANDOM = {"lite0": "lite0-random", "lite0-stages": "lite0-stages-random"}
 
 
 def has_weights(name: str | None) -> bool:
@@ -46,7 +47,7 @@ def require_encoder(name: str) -> None:
     """Raises `InputError` unless an encoder of this ``name`` can be built as far as that is known without building it."""
     if is_local(name):
         find(name)
-    elif name == "lite0":
+    elif name in RANDOM:
         weights_file()
     else:
         require_architecture(name)
@@ -74,7 +75,8 @@ def build_encoder(
     resnet50     2048      the same
     vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)
     lite0        1280      none; EfficientNet-Lite0 with ImageNet weights, from 32 pixels
-    lite0-random 1280      none; the same with random weights
+    lite0-stages 1664      none; the same weights, features of the last four stages: for enlarged small images
+    lite0-random 1280      none; random weights; of lite0-stages: lite0-stages-random
     hf:NAME      varies    of transformers (``pip install 'coulomb[hf]'``): a name of the hub, a local folder, a model type
     timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)
     NAME         varies    of another installed package: an entry point of the group ``coulomb.encoders``
@@ -136,8 +138,8 @@ def _build(
         )
     if not weights:
         name = RANDOM.get(name) or (name.removesuffix(AT_WEIGHTS) if is_published(name) else name)
-    if name == "lite0":
-        return build_lite0(channels, image_size, options)
+    if name in RANDOM:
+        return build_lite0(name, channels, image_size, options)
     if name in BACKBONES:
         with torch.device("meta"):  # uses no memory
             blank = assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
@@ -151,14 +153,14 @@ def _build(
         return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
 
 
-def build_lite0(channels: int, image_size: int | None, options: dict[str, Any]) -> ImageNetwork:
-    """Builds EfficientNet-Lite0 with its ImageNet weights."""
+def build_lite0(name: str, channels: int, image_size: int | None, options: dict[str, Any]) -> ImageNetwork:
+    """Builds EfficientNet-Lite0, or its variant ``name``, with its ImageNet weights."""
     image_size = image_size or PREPROCESSING.side
     preprocessing = PREPROCESSING.at(image_size)
-    require_channels("lite0", 3, channels)
+    require_channels(name, 3, channels)
     mean, std = preprocessing.mean, preprocessing.std
     with torch.device("meta"):
-        encoder = assemble("lite0", channels=3, image_size=image_size, mean=mean, std=std, options=options)
+        encoder = assemble(name, channels=3, image_size=image_size, mean=mean, std=std, options=options)
     tensors = {name: tensor for name, tensor in read_tensors().items() if not name.startswith("_fc.")}
     encoder.backbone.load_state_dict(tensors, assign=True)
     encoder.normalize = Normalization(3, mean, std)

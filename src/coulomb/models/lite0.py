@@ -28,6 +28,7 @@ STAGES = (
     *((1, 3, 1, 32, 16, 1), (2, 3, 2, 16, 24, 6), (2, 5, 2, 24, 40, 6), (3, 3, 2, 40, 80, 6)),
     *((3, 5, 1, 80, 112, 6), (4, 5, 2, 112, 192, 6), (1, 3, 1, 192, 320, 6)),
 )
+ENDS = {7: 80, 10: 112, 14: 192}  # the last block of the fourth to sixth stage: its output channels
 
 
 class SameConv2d(nn.Conv2d):
@@ -105,7 +106,31 @@ class Lite0(nn.Module):
         x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
         for block in self._blocks:
             x = block(x)
-        return functional.relu6(self._bn1(self._conv_head(x)), inplace=True).mean(dim=(2, 3))
+        return self.head(x).mean(dim=(2, 3))
+
+    def head(self, x: Tensor) -> Tensor:
+        """Maps the last block's output [B, 320, h, w] to the last map [B, 1280, h, w]."""
+        return functional.relu6(self._bn1(self._conv_head(x)), inplace=True)
+
+
+class Lite0Stages(Lite0):
+    """`Lite0` with features of several stages: [B, C, H, W] → [B, 1664].
+
+    They are the means of the maps at the end of the fourth to sixth stage, then the 1280 features of `Lite0`.
+    Earlier maps say more about images unlike those on which the weights were trained, such as small images that are enlarged.
+    """
+
+    feature_dim = sum(ENDS.values()) + Lite0.feature_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns features [B, 1664] of normalized images [B, C, H, W]."""
+        x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
+        means = []
+        for number, block in enumerate(self._blocks):
+            x = block(x)
+            if number in ENDS:
+                means.append(x.mean(dim=(2, 3)))
+        return torch.cat([*means, self.head(x).mean(dim=(2, 3))], dim=1)
 
 
 def is_installed() -> bool:

@@ -46,6 +46,7 @@ def test_small_follows_the_images():
     digits, photos = (find_recipe("simclr", "small")(KINDS[kind]) for kind in ("digits", "small photos"))
     assert (digits.encoder, digits.views, digits.knn_k) == ("convnet", "digits", 20)
     assert (photos.encoder, photos.views, photos.knn_k) == ("convnet-pool", "small-natural", 200)
+    assert (photos.encoder_width, photos.view_options, photos.batch_size) == (48, {"side": 0.625}, 512)
     assert (photos.optimizer, photos.whitening) == ("muon", 0.5) and (digits.optimizer, digits.whitening) == (
         "adamw",
         0,
@@ -58,7 +59,7 @@ def test_small_follows_the_images():
 
 def test_few_images_have_more_epochs():
     epochs = {kind: find_recipe("simclr", "small")(facts).epochs for kind, facts in KINDS.items()}
-    assert epochs == {"digits": 100, "small photos": 32, "photos": 200, "microscopy": 200}
+    assert epochs == {"digits": 100, "small photos": 36, "photos": 200, "microscopy": 200}
     many = dataclasses.replace(KINDS["digits"], images=60_000)
     assert find_recipe("simclr", "small")(many).epochs == 33
 

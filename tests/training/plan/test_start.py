@@ -243,6 +243,22 @@ def test_the_demonstration_is_as_before():
     assert (config.views, config.view_options, config.epochs, config.lr) == ("digits", {}, 100, 4e-3)
 
 
+def test_smaller_views_of_the_recipe_are_for_its_own_encoder_only(tmp_path):
+    for number in range(12):
+        pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    of_recipe = {"side": 0.625}
+    for options, expected in (
+        ({}, of_recipe),
+        ({"encoder": "convnet-pool"}, of_recipe),
+        ({"view_options": {"side": 0.5}}, {"side": 0.5}),
+        ({"encoder": "vit"}, {}),
+        ({"encoder": "vit", "view_options": {"flip": 0.0}}, {"flip": 0.0}),
+        ({"views": "natural"}, {}),
+    ):
+        assert resolve({"data": str(tmp_path)} | options).config.view_options == expected
+
+
 def test_the_width_of_the_recipe_is_for_convnets_and_resnets_only():
     assert resolve({"data": "digits", "encoder": "vit"}).config.encoder_width is None
     assert resolve({"data": "digits", "encoder": "vit", "encoder_width": 96}).config.encoder_width == 96

@@ -41,7 +41,9 @@ def complete(named: dict[str, Any], asked: Config, method: type[Method], facts: 
     if named.get("encoder") and not own_encoder and not takes_norm(named["encoder"]):
         less["encoder_width"] = None  # the recipe's width is for convnets and resnets
     own_options = recipe.method_options | named.get("method_options", {})
-    views = recipe.view_options if asked.views is None else {}
+    views = dict(recipe.view_options) if asked.views is None else {}
+    if own_encoder or named.get("encoder", recipe.encoder) != recipe.encoder:
+        views.pop("side", None)  # another encoder may take images of one size only
     nested = {
         "method": with_absolute_path(asked.method) if is_user_code(asked.method) else asked.method,
         "method_options": complete_options(asked.method, method, own_options),

@@ -77,7 +77,8 @@ class Config:
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
         None,
-        "auto (lite0 for color photos, else from scratch), lite0 (ImageNet weights), hf:NAME@weights, timm:NAME@weights, "
+        "auto (lite0 for color photos, else from scratch), lite0 (ImageNet weights), lite0-stages (the same, features of "
+        "several stages: for enlarged small images), hf:NAME@weights, timm:NAME@weights, "
         "run:FOLDER (an earlier run), a folder or .safetensors file; with random weights: convnet, convnet-pool, resnet10, "
         "resnet18, resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder; texts: static, "
         "transformer-small, hf:NAME@weights; with --columns by column: image=lite0,caption=static",

@@ -94,9 +94,11 @@ def simclr_small(facts: Facts) -> Config:
     """SimCLR for CPUs; color photos of 21 to 40 pixels take what was best on CIFAR-10 (docs/experiments/recipes.md)."""
     if tiny(facts) or facts.image_size > 40 or facts.channels != 3:
         return small("simclr", facts)
-    values: dict[str, Any] = {"encoder": "convnet-pool", "optimizer": "muon", "lr": 0.02, "weight_decay": 0.01}
-    values |= {"temperature": 0.1, "batch_size": min(256, max(2, facts.images // 4)), "whitening": 0.5}
-    return small("simclr", facts, shown=1_600_000, **values)
+    batch = min(512, max(2, facts.images // 4))
+    values: dict[str, Any] = {"encoder": "convnet-pool", "encoder_width": 48, "view_options": {"side": 0.625}}
+    values |= {"optimizer": "muon", "lr": 0.03 * (batch / 512) ** 0.5, "weight_decay": 0.01}
+    values |= {"temperature": 0.1, "batch_size": batch, "whitening": 0.5}
+    return small("simclr", facts, shown=1_800_000, **values)
 
 
 @recipe

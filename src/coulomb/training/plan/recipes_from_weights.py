@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from coulomb.ground.errors import InputError
+from coulomb.models.build import RANDOM
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.facts import Facts
 from coulomb.training.plan.recipes import find_recipe
@@ -90,7 +91,9 @@ def from_weights(method: str, facts: Facts) -> Config:
         warmup_epochs=epochs / 10,
         knn_every=max(1, epochs // 5),
         cached_views=min(small.cached_views, max(small.n_views, round(2 * FORWARD * shown / facts.images))),
-        precision="32" if facts.start.encoder == "lite0" else small.precision,  # bf16 slows its depthwise convolutions
+        precision="32"
+        if facts.start.encoder in RANDOM
+        else small.precision,  # bf16 slows lite0's depthwise convolutions
         method_options=own,
         **values,
     )

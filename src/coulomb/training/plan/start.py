@@ -5,6 +5,7 @@ from pathlib import Path
 
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, has_weights
+from coulomb.models.build import RANDOM
 from coulomb.models.lite0 import PACKAGE, is_installed
 from coulomb.models.names import is_local
 from coulomb.models.saving import DESCRIPTION, read_description
@@ -126,11 +127,11 @@ def shown_in_time(image_size: int) -> float:
 
 
 def own_input(name: str, channels: int, image_size: int | None = None) -> tuple[int | None, int]:
-    """Returns image size and channels that an encoder with weights takes; size None for lite0, which takes any.
+    """Returns image size and channels that an encoder with weights takes; size None for lite0: it takes any.
 
     Weights that do not take 3 channels are tried with the ``channels`` of the images. ``image_size``: if it is given.
     """
-    if name == "lite0":
+    if name in RANDOM:
         return None, 3
     if is_local(name) and isinstance(found := find(name), Path):
         description = read_description(found / DESCRIPTION)
