@@ -48,7 +48,11 @@ def test_color_photos_begin_from_lite0():
         ({}, {"channels": 1}, "the images have 1 channel and"),
         ({}, {"channels": 4}, "the images have 4 channels"),
         ({}, {"dtype": "float32"}, "most of the images have more than 8 bits per channel"),
-        ({}, {"short_side": 47.5}, "the images are small (median short side 47.5 pixels, below 48)"),
+        (
+            {},
+            {"short_side": 47.5},
+            "the images are small (median short side 47.5 pixels, below 48); for photos, --encoder",
+        ),
         ({}, {"digits": True}, "digits are no photos"),
     ],
 )

@@ -109,7 +109,8 @@ def _why_from_scratch(config: Config, surveyed: Survey, digits: bool) -> str | N
     if surveyed.dtype != "uint8":
         return "most of the images have more than 8 bits per channel"
     if surveyed.short_side < LEAST_SIDE:
-        return f"the images are small (median short side {surveyed.short_side:g} pixels, below {LEAST_SIDE})"
+        small = f"the images are small (median short side {surveyed.short_side:g} pixels, below {LEAST_SIDE})"
+        return f"{small}; for photos, --encoder lite0-stages enlarges them and begins from ImageNet weights"
     if config.image_size is not None and config.image_size < LEAST_SIDE:
         return f"--image-size {config.image_size} is below {LEAST_SIDE}"
     return None
