@@ -75,7 +75,7 @@ def build_encoder(
     resnet50     2048      the same
     vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)
     lite0        1280      none; EfficientNet-Lite0 with ImageNet weights, from 32 pixels
-    lite0-stages 1664      none; the same weights, features of the last four stages: for enlarged small images
+    lite0-stages 1664      none; the same weights, features of four maps: for enlarged small images
     lite0-random 1280      none; random weights; of lite0-stages: lite0-stages-random
     hf:NAME      varies    of transformers (``pip install 'coulomb[hf]'``): a name of the hub, a local folder, a model type
     timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)

