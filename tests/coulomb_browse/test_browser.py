@@ -289,7 +289,8 @@ def test_duplicates_by_keyboard_survive_a_reload_and_are_exported(visit, small):
     assert {row["id"]: row["decision"] for row in rows} == {
         page.session.index.ids[at]: value for at, value in page.session.decisions()["decided"]["file"].items()
     }
-    assert "larger" in page.locator(".groups").inner_text() or "smaller" in page.locator(".groups").inner_text()
+    told = "[...document.querySelectorAll('.difference')].some(one => /larger|smaller/.test(one.textContent))"
+    until(page, told)  # the rows come after the decisions
     page.locator(".copy .drop").nth(3).click()
     page.get_by_role("button", name="Keep the best in all groups").click()
     settled(page, "Saved")

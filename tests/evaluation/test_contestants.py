@@ -14,6 +14,7 @@ from coulomb.evaluation.doctor import render
 from coulomb.kinds.image.views import make_views
 from coulomb.models import load_encoder
 from coulomb.models.features import extract_features
+from coulomb.models.folding import folded
 from coulomb.models.image_network import Normalization
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Samples
@@ -116,7 +117,7 @@ def test_frozen_network_embeds_each_image_once_for_both_contestants(digit_tree, 
         assert len(embedded) == len(part.indices)  # taken once
         embedded.clear()
         expected = [
-            extract(found[name].encoder, part.images, part.indices, views.plain)[0]
+            extract(folded(found[name].encoder), part.images, part.indices, views.plain)[0]
             for name in found
             if name in ("trained", "starting_point")
         ]

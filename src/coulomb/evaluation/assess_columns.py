@@ -16,6 +16,7 @@ from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.progress import progress_bar
 from coulomb.ground.randomness import numpy_generator
 from coulomb.models import Encoder
+from coulomb.models.folding import folded
 from coulomb.models.names import is_local
 from coulomb.tables import Columns
 from coulomb.training.encode_rows import encode_rows
@@ -110,13 +111,13 @@ def _before_and_now(
     for name in names:
         if plan.tower_of(name).cached:
             with start[name].without_adapter():
-                features, read = encode_rows(plan, name, start[name], rows, progress=advance, held_out=held_out)
+                features, read = encode_rows(plan, name, folded(start[name]), rows, progress=advance, held_out=held_out)
             before[name] = adapted(start[name], features), read
             now[name] = adapted(trained[name], features), read
             continue
-        before[name] = encode_rows(plan, name, start[name], rows, progress=advance, held_out=held_out)
+        before[name] = encode_rows(plan, name, folded(start[name]), rows, progress=advance, held_out=held_out)
         if trains:
-            now[name] = encode_rows(plan, name, trained[name], rows, progress=advance, held_out=held_out)
+            now[name] = encode_rows(plan, name, folded(trained[name]), rows, progress=advance, held_out=held_out)
     return before, now
 
 

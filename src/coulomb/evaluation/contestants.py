@@ -23,6 +23,7 @@ from coulomb.metrics.retrieval import views_retrieved
 from coulomb.models import ImageNetwork, has_weights, load_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.features import extract_features, frozen, pixel_features
+from coulomb.models.folding import folded
 from coulomb.models.image_network import Normalization, require_images
 from coulomb.models.saving import random_encoder
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
@@ -138,7 +139,7 @@ class Contestant:
                 progress(len(part.indices))
             return self.cached.pop(which)
         return extract_features(
-            self.encoder,
+            folded(self.encoder),
             part.images,
             part.indices,
             self.views.plain,

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from coulomb.ground.progress import progress_bar
-from coulomb.index.folding import folded
 from coulomb.index.photos import PhotoKind, Photos, ReadOnce
 from coulomb.index.table import Photo
 from coulomb.index.work import ZERO, Outcome, PartWriter
@@ -18,6 +17,7 @@ from coulomb.kinds.image.views import plain_view
 from coulomb.models import ImageNetwork
 from coulomb.models.encode import prepared_images
 from coulomb.models.features import embedded, frozen
+from coulomb.models.folding import folded
 from coulomb.tables import Samples
 
 

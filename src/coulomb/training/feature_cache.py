@@ -23,6 +23,7 @@ from coulomb.metrics.nearest import neighbors
 from coulomb.metrics.rows import blocks
 from coulomb.models import Encoder
 from coulomb.models.features import frozen
+from coulomb.models.folding import folded
 from coulomb.tables import Columns, Samples
 from coulomb.training.order import position_tensor
 
@@ -115,10 +116,10 @@ class FeatureCache:
             counted(self.shape[1], "view"), counted(len(self.indices), self.of), self.nbytes / 2**20, self.path,
             f", {done} of {self.blocks} blocks are there" if done else "",
         )  # fmt: skip
-        missing = self.indices[done * BLOCK :]
+        missing, network = self.indices[done * BLOCK :], folded(encoder)
         with (
             self.path.open("r+b" if done else "wb") as file,
-            frozen(encoder),
+            frozen(network),
             progress_bar(len(missing), "computing features", progress) as advance,
         ):
             file.truncate(self.nbytes)
@@ -128,7 +129,7 @@ class FeatureCache:
                 if len(batch):
                     draw = generator(self.seed, "cached views", block)
                     drawn = views(batch.stack.to(device), draw, n=self.shape[1])
-                    rows[self.positions[batch.sample].numpy() - first] = _features(encoder, drawn).cpu().numpy()
+                    rows[self.positions[batch.sample].numpy() - first] = _features(network, drawn).cpu().numpy()
                 file.seek(rows[0].nbytes * first)
                 file.write(rows.tobytes())
                 file.flush()

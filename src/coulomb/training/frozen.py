@@ -10,6 +10,7 @@ from coulomb.kinds.image.views import ViewMaker
 from coulomb.models import Encoder
 from coulomb.models.adapter import set_whitening
 from coulomb.models.features import frozen
+from coulomb.models.folding import folded
 from coulomb.models.whitening import Moments, whitening
 from coulomb.training.checkpoints import does_not_fit, method_state
 from coulomb.training.plan.config import Config
@@ -97,11 +98,12 @@ def feature_moments(
 ) -> Moments:
     """Accumulates the moments of the features of the plain view of images; unreadable images are left out."""
     moments = Moments(encoder.feature_dim)
-    with frozen(encoder), progress_bar(len(part.indices), "computing features", progress) as advance:
+    network = folded(encoder)
+    with frozen(network), progress_bar(len(part.indices), "computing features", progress) as advance:
         for batch in part.images.batches(part.indices, BATCH, part.images.readers):
             if len(batch):
                 plain = views.plain(batch.stack.to(device))
-                moments.add(encoder.backbone_features(plain))
+                moments.add(network.backbone_features(plain))
             advance(len(batch) + len(batch.failed))
     return moments
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.index.folding import folded
 from coulomb.models import build_encoder, wrap_encoder
+from coulomb.models.folding import folded
 
 
 def randomize_norms(encoder):
@@ -67,6 +67,6 @@ def test_networks_that_cannot_be_folded_stay_as_they_are(case):
 
 
 def test_an_encoder_without_batch_norms_is_not_copied(monkeypatch):
-    monkeypatch.setattr("coulomb.index.folding.deepcopy", None)
+    monkeypatch.setattr("coulomb.models.folding.deepcopy", None)
     encoder = build_encoder("vit", channels=3, image_size=32)
     assert folded(encoder) is encoder

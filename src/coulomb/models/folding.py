@@ -1,29 +1,33 @@
 """Batch norms folded into the convolutions before them, which makes inference faster."""
 
 from copy import deepcopy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from coulomb.ground.randomness import generator
-from coulomb.models import ImageNetwork
+from coulomb.models.image_network import ImageNetwork
+
+Network = TypeVar("Network", bound=nn.Module)
 
 CLOSE = 1e-4  # relative; rounding changes features by about 1e-6
 
 
 @torch.no_grad()
-def folded(encoder: ImageNetwork) -> ImageNetwork:
-    """Returns a copy of an encoder, in eval mode, without the batch norms that follow a convolution.
+def folded(encoder: Network) -> Network:
+    """Returns a copy of an encoder of images, in eval mode, without the batch norms that follow a convolution.
 
     In eval mode a batch norm multiplies each channel by γ/√(σ² + ε) and adds a constant, which weight and bias of the
-    convolution can do as well. Features are the same up to rounding; lite0 is 1.15 to 1.2 times as fast on a CPU.
+    convolution can do as well. Features are the same up to rounding; on a CPU, lite0 is 1.2 to 1.9 times as fast, small
+    ResNets 1.0 to 1.1 times. The copy takes as long as a few images.
 
     A batch norm follows a convolution if its input in a forward pass is the output of the convolution. The encoder itself is
-    returned if it has no such norms, or if features of two random images differ without them, for example because the output
-    is used elsewhere, too.
+    returned if it is of another kind or has no such norms, or if features of two random images differ without them, for
+    example because the output is used elsewhere, too.
     """
-    if not any(_foldable(module) for module in encoder.modules()):
+    if not isinstance(encoder, ImageNetwork) or not any(_foldable(module) for module in encoder.modules()):
         return encoder
     images = encoder.trial_cells(2, generator(0, "folding")).to(next(encoder.parameters()))
     quick = deepcopy(encoder).eval()
