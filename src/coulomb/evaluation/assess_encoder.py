@@ -18,7 +18,6 @@ from coulomb.metrics.evaluate import MEASUREMENTS
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import build_encoder
 from coulomb.models.features import frozen
-from coulomb.models.folding import folded
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import open_published
 from coulomb.tables import Samples
@@ -97,10 +96,7 @@ def assess_encoder(
     )
     config = dataclasses.replace(config, **{"knn_k": default_neighbors(len(prepared.train.indices))} | (options or {}))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    networks: dict[str, nn.Module] = {
-        "starting_point": folded(encoder.to(device)),
-        "random_init": folded(untrained.to(device)),
-    }
+    networks: dict[str, nn.Module] = {"starting_point": encoder.to(device), "random_init": untrained.to(device)}
     failed: list[dict[str, str]] = []
     sides = []
     images = len(prepared.train.indices) + len(prepared.test.indices)

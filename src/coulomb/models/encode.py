@@ -17,14 +17,12 @@ from coulomb.kinds.image.picture import CorruptImage
 from coulomb.kinds.image.views import plain_view
 from coulomb.models import ImageNetwork
 from coulomb.models.features import extract_features
-from coulomb.models.folding import folded
 from coulomb.tables import Samples, Source, image_samples, survey
 from coulomb.tables.images import BATCH_BYTES, WORKER_BYTES, images_per_batch
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import compute_in_workers
 
 Stores = list[tuple[Samples, list[int]]]  # images prepared in the same way, and their indices
-WORTH_FOLDING = 64  # images from which an encoder without batch norms is worth its making
 ROWS = 4_096  # images per row group of the Parquet file
 
 
@@ -73,14 +71,13 @@ def source_features(
         encoder, source, canvas, chosen, batch_size=batch_size, workers=workers
     )
     advance(len(failures))
-    network = folded(encoder) if len(chosen) >= WORTH_FOLDING else encoder
 
     def plain(images: Canvases) -> Tensor:
         return plain_view(images, encoder.image_size)
 
     for images, members in parts:
         group, which = extract_features(
-            network,
+            encoder,
             images,
             members,
             plain,
