@@ -32,7 +32,7 @@ def bench_folding(
 
     Returns:
         The machine, and for each case ``encoder``, ``side``, ``batch``, milliseconds per image ``plain`` and ``folded``,
-        their ``ratio``, and the largest relative ``difference`` of the features.
+        their ``ratio``, and the relative ``difference`` of the features, ‖folded − plain‖ / ‖plain‖.
     """
     torch.set_num_threads(threads)
     rows = []

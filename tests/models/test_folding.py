@@ -1,5 +1,7 @@
 """Encoders without the batch norms that follow a convolution."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -63,6 +65,13 @@ class Unusual(nn.Module):
 def test_networks_that_cannot_be_folded_stay_as_they_are(case):
     encoder = wrap_encoder(Unusual(case), channels=3, image_size=16)
     randomize_norms(encoder)
+    assert folded(encoder) is encoder
+
+
+@pytest.mark.parametrize("kept", [threading.Lock(), torch.ones(1, requires_grad=True) * 2], ids=["lock", "computed"])
+def test_an_encoder_that_cannot_be_copied_stays_as_it_is(kept):
+    encoder = wrap_encoder(Unusual("plain"), channels=3, image_size=16)
+    encoder.backbone.kept = kept
     assert folded(encoder) is encoder
 
 

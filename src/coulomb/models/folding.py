@@ -24,13 +24,16 @@ def folded(encoder: Network) -> Network:
     networks whose convolutions take most of the time gain nothing. The copy takes as long as a few images.
 
     A batch norm follows a convolution if its input in a forward pass is the output of the convolution. The encoder itself is
-    returned if it is of another kind or has no such norms, or if features of two random images differ without them, for
-    example because the output is used elsewhere, too.
+    returned if it is of another kind, has no such norms, or cannot be copied, for example because it holds a lock; or if
+    features of two random images differ without them, for example because the output is used elsewhere, too.
     """
     if not isinstance(encoder, ImageNetwork) or not any(_foldable(module) for module in encoder.modules()):
         return encoder
     images = encoder.trial_cells(2, generator(0, "folding")).to(next(encoder.parameters()))
-    quick = deepcopy(encoder).eval()
+    try:
+        quick = deepcopy(encoder).eval()
+    except (TypeError, RuntimeError):  # of pickle, and of torch for tensors that were computed with gradients
+        return encoder
     expected, pairs = _observe(quick, images)
     for convolution, norm in pairs:
         assert norm.running_mean is not None and norm.running_var is not None
